@@ -1,0 +1,1 @@
+"""Physics backends: one folder each, found through the entry-point group `unisim.backends`."""

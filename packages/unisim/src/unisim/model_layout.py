@@ -1,0 +1,125 @@
+"""What a compiled model looks like from outside: names, indices, ranges, defaults. No engine objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeVar
+
+from unisim.errors import nearest
+
+__all__ = [
+    "ActuatorLayout",
+    "EntityLayout",
+    "JointKind",
+    "JointLayout",
+    "ModelLayout",
+    "SensorLayout",
+    "SensorStage",
+    "find",
+]
+
+JointKind = Literal["free", "ball", "slide", "hinge"]
+SensorStage = Literal["position", "velocity", "acceleration"]
+
+
+@dataclass(frozen=True)
+class JointLayout:
+    """One joint and the columns it owns in `qpos` and `qvel`."""
+
+    name: str
+    kind: JointKind
+    body: str
+    qpos_start: int
+    qpos_dim: int
+    qvel_start: int
+    qvel_dim: int
+    limits: tuple[float, float]
+    """Lower and upper bound in m or rad; (-inf, inf) when the joint is unlimited."""
+
+
+@dataclass(frozen=True)
+class ActuatorLayout:
+    """One actuator; its index in `ModelLayout.actuators` is its control column."""
+
+    name: str
+    joint: str | None
+    ctrl_range: tuple[float, float]
+    """Lower and upper bound of the control; (-inf, inf) when it is unlimited."""
+
+
+@dataclass(frozen=True)
+class SensorLayout:
+    """One sensor of the model."""
+
+    name: str
+    start: int
+    dim: int
+    stage: SensorStage
+    """What it depends on; acceleration-stage values describe the last integrated substep."""
+
+
+@dataclass(frozen=True)
+class EntityLayout:
+    """One entity of the scene; the names of its elements start with `"<name>/"`."""
+
+    name: str
+    root_body: str
+    root_joint: str | None
+    """Name of its free joint, or None when it is fixed to the world."""
+
+
+@dataclass(frozen=True)
+class ModelLayout:
+    """Names, indices, ranges and defaults of one compiled model.
+
+    `Q`, `V` and `A` below are the widths of generalised position, generalised velocity and control.
+    """
+
+    timestep: float
+    """Physics timestep, s."""
+    joints: tuple[JointLayout, ...]
+    actuators: tuple[ActuatorLayout, ...]
+    bodies: tuple[str, ...]
+    sites: tuple[str, ...]
+    sensors: tuple[SensorLayout, ...]
+    entities: tuple[EntityLayout, ...]
+    default_qpos: tuple[float, ...]
+    """(Q,) the state every reset starts from."""
+    default_qvel: tuple[float, ...]
+    """(V,) the state every reset starts from."""
+
+    @property
+    def nq(self) -> int:
+        """Width of generalised position."""
+        return len(self.default_qpos)
+
+    @property
+    def nv(self) -> int:
+        """Width of generalised velocity."""
+        return len(self.default_qvel)
+
+    @property
+    def nu(self) -> int:
+        """Number of actuators."""
+        return len(self.actuators)
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+T = TypeVar("T", bound=_Named)
+
+
+def find(items: Sequence[T], name: str, kind: str) -> T:
+    """Returns the item called `name`.
+
+    Raises:
+        KeyError: There is none; the message lists the nearest names of that kind.
+    """
+    for item in items:
+        if item.name == name:
+            return item
+    raise KeyError(f"unknown {kind} {name!r}; {nearest(name, [item.name for item in items])}")

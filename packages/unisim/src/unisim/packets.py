@@ -1,0 +1,109 @@
+"""What is read: which columns a packet has, and where each quantity lies in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from unisim.errors import nearest
+from unisim.model_layout import ModelLayout, find
+
+__all__ = ["BODY_FIELDS", "STATE_FIELDS", "Block", "HostBridgeSpec", "ReadLayout"]
+
+STATE_FIELDS = ("qpos", "qvel", "ctrl")
+
+BODY_FIELDS = {"pos_w": (0, 3), "quat_w": (3, 7), "lin_vel_w": (7, 10), "ang_vel_w": (10, 13)}
+"""Columns of one body or site inside its block."""
+
+_BODY_WIDTH = 13
+
+
+@dataclass(frozen=True)
+class HostBridgeSpec:
+    """Everything one plan reads, fixed before it is compiled.
+
+    Attributes:
+        state: State fields, of `STATE_FIELDS`.
+        sensors: Sensor names.
+        bodies: Body names; position, orientation and velocities of the body frame in the world.
+        sites: Site names; the same four quantities.
+        device: Torch device of the packets as its users see them.
+        decimation: Physics substeps per control step.
+    """
+
+    state: tuple[str, ...] = STATE_FIELDS
+    sensors: tuple[str, ...] = ()
+    bodies: tuple[str, ...] = ()
+    sites: tuple[str, ...] = ()
+    device: str = "cpu"
+    decimation: int = 1
+
+
+@dataclass(frozen=True)
+class Block:
+    """One quantity's columns in a packet."""
+
+    key: str
+    """`"qpos"`, `"sensor:<name>"`, `"body:<name>"` or `"site:<name>"`."""
+    start: int
+    stop: int
+
+
+class ReadLayout:
+    """Column layout of the read packet: state first, then sensors, bodies and sites, each once.
+
+    Attributes:
+        blocks: In column order.
+        width: W, the number of columns.
+    """
+
+    def __init__(self, spec: HostBridgeSpec, model: ModelLayout) -> None:
+        """Lays out `spec` on `model`.
+
+        Raises:
+            KeyError: A name that the model does not have; the message lists the nearest.
+            ValueError: A name given twice, or `decimation` < 1.
+        """
+        if spec.decimation < 1:
+            raise ValueError(f"HostBridgeSpec.decimation is {spec.decimation}, expected at least 1")
+        widths = {"qpos": model.nq, "qvel": model.nv, "ctrl": model.nu}
+        entries: list[tuple[str, int]] = []
+        for name in spec.state:
+            if name not in widths:
+                raise KeyError(f"unknown state field {name!r}; {nearest(name, widths)}")
+            entries.append((name, widths[name]))
+        entries += [(f"sensor:{n}", find(model.sensors, n, "sensor").dim) for n in spec.sensors]
+        for kind, names, valid in (("body", spec.bodies, model.bodies), ("site", spec.sites, model.sites)):
+            for name in names:
+                if name not in valid:
+                    raise KeyError(f"unknown {kind} {name!r}; {nearest(name, valid)}")
+                entries.append((f"{kind}:{name}", _BODY_WIDTH))
+        self.spec = spec
+        self.blocks = tuple(_place(entries))
+        self.width = self.blocks[-1].stop if self.blocks else 0
+        self._by_key = {block.key: block for block in self.blocks}
+
+    def __contains__(self, key: object) -> bool:
+        """Whether the packet carries `key`."""
+        return key in self._by_key
+
+    def columns(self, key: str) -> slice:
+        """Returns the columns of one quantity.
+
+        Raises:
+            KeyError: The packet does not carry it.
+        """
+        block = self._by_key.get(key)
+        if block is None:
+            raise KeyError(f"the read packet has no {key!r}; {nearest(key, self._by_key)}")
+        return slice(block.start, block.stop)
+
+
+def _place(entries: Iterable[tuple[str, int]]) -> Iterable[Block]:
+    start, seen = 0, set()
+    for key, width in entries:
+        if key in seen:
+            raise ValueError(f"{key!r} is declared twice in one read packet")
+        seen.add(key)
+        yield Block(key, start, start + width)
+        start += width

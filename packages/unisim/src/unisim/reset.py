@@ -1,0 +1,92 @@
+"""The payload of a reset or a row write, and its validation before anything is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from unisim.errors import ResetRejectedError
+from unisim.model_layout import ModelLayout
+
+__all__ = ["QUATERNION_TOLERANCE", "ResetPayload", "validate_payload"]
+
+QUATERNION_TOLERANCE = 1e-3
+"""How far the norm of a written quaternion may be from one."""
+
+
+@dataclass
+class ResetPayload:
+    """What selected rows shall hold: k rows of state, control and model values.
+
+    Attributes:
+        env_ids: (k,) int64, ascending and unique.
+        qpos: (k, Q) float32 generalised positions (m, rad, quaternions wxyz), or None for the defaults.
+        qvel: (k, V) float32 generalised velocities, or None for the defaults.
+        ctrl: (k, A) float32 controls, or None for the control that holds the reset pose.
+        model: Model field name to (k, ...) float32 values.
+    """
+
+    env_ids: torch.Tensor
+    qpos: torch.Tensor | None = None
+    qvel: torch.Tensor | None = None
+    ctrl: torch.Tensor | None = None
+    model: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+    def parts(self) -> tuple[tuple[str, torch.Tensor], ...]:
+        """Returns the tensors that are present, in packet order."""
+        state = (("qpos", self.qpos), ("qvel", self.qvel), ("ctrl", self.ctrl))
+        return (*((n, t) for n, t in state if t is not None), *self.model.items())
+
+
+def _reject(owner: str, message: str) -> None:
+    raise ResetRejectedError(f"{owner}: {message}; nothing was written")
+
+
+def validate_payload(payload: ResetPayload, layout: ModelLayout, *, num_envs: int, owner: str) -> None:
+    """Checks a whole payload once, before any of it is written.
+
+    Args:
+        payload: What shall be written.
+        layout: The model it is written to.
+        num_envs: Number of rows of the backend.
+        owner: Who asks, for the error message.
+
+    Raises:
+        ResetRejectedError: Wrong shape, dtype or row ids, a non-finite number, a quaternion that is not a unit
+            quaternion, or a model field that was not declared.
+    """
+    ids = payload.env_ids
+    if ids.dtype != torch.int64 or ids.ndim != 1:
+        _reject(owner, f"env_ids is {ids.dtype} of shape {tuple(ids.shape)}, expected 1-D int64")
+    if ids.numel():
+        if int(ids[0]) < 0 or int(ids[-1]) >= num_envs:
+            _reject(owner, f"env_ids {ids.tolist()[:8]} out of range, expected 0 <= id < {num_envs}")
+        if bool((ids[1:] <= ids[:-1]).any()):
+            _reject(owner, f"env_ids {ids.tolist()[:8]} are not ascending and unique")
+    widths = {"qpos": layout.nq, "qvel": layout.nv, "ctrl": layout.nu}
+    for name, values in payload.parts():
+        if name not in widths:
+            _reject(owner, f"model field {name!r} was not declared when the backend was made")
+        expected = (ids.numel(), widths[name])
+        if values.dtype != torch.float32 or tuple(values.shape) != expected:
+            _reject(owner, f"{name} is {values.dtype} {tuple(values.shape)}, expected torch.float32 {expected}")
+        finite = torch.isfinite(values)
+        if not bool(finite.all()):
+            row, column = torch.nonzero(~finite)[0].tolist()
+            _reject(owner, f"{name} of row {int(ids[row])}, column {column} is {float(values[row, column])}")
+    if payload.qpos is not None:
+        _check_quaternions(payload.qpos, ids, layout, owner)
+
+
+def _check_quaternions(qpos: torch.Tensor, ids: torch.Tensor, layout: ModelLayout, owner: str) -> None:
+    for joint in layout.joints:
+        if joint.kind not in ("free", "ball"):
+            continue
+        stop = joint.qpos_start + joint.qpos_dim
+        norm = qpos[:, stop - 4 : stop].norm(dim=-1)
+        wrong = (norm - 1.0).abs() > QUATERNION_TOLERANCE
+        if bool(wrong.any()):
+            row = int(wrong.nonzero()[0])
+            _reject(owner, f"quaternion of joint {joint.name!r}, row {int(ids[row])} has norm {float(norm[row]):.4g}")

@@ -1,0 +1,206 @@
+"""Composes a scene into one MuJoCo model and describes it without engine objects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from unisim.errors import ConfigError, nearest
+from unisim.model_layout import (
+    ActuatorLayout,
+    EntityLayout,
+    JointKind,
+    JointLayout,
+    ModelLayout,
+    SensorLayout,
+    SensorStage,
+)
+from unisim.scene import BuiltinSensorCfg, EntityCfg, SceneCfg, SensorCfg, SimCfg
+
+__all__ = ["compile_scene", "describe_model"]
+
+_INTEGRATORS = {
+    "euler": mujoco.mjtIntegrator.mjINT_EULER,
+    "rk4": mujoco.mjtIntegrator.mjINT_RK4,
+    "implicit": mujoco.mjtIntegrator.mjINT_IMPLICIT,
+    "implicitfast": mujoco.mjtIntegrator.mjINT_IMPLICITFAST,
+}
+_CONES = {"pyramidal": mujoco.mjtCone.mjCONE_PYRAMIDAL, "elliptic": mujoco.mjtCone.mjCONE_ELLIPTIC}
+_OBJECTS = {
+    "site": mujoco.mjtObj.mjOBJ_SITE,
+    "body": mujoco.mjtObj.mjOBJ_XBODY,
+    "joint": mujoco.mjtObj.mjOBJ_JOINT,
+    "actuator": mujoco.mjtObj.mjOBJ_ACTUATOR,
+}
+_FIXED_OBJECT = {
+    "actuatorfrc": "actuator",
+    "jointpos": "joint",
+    "jointvel": "joint",
+    "subtreecom": "subtree",
+    "subtreelinvel": "subtree",
+}
+_STAGES: dict[int, SensorStage] = {
+    int(mujoco.mjtStage.mjSTAGE_NONE): "position",
+    int(mujoco.mjtStage.mjSTAGE_POS): "position",
+    int(mujoco.mjtStage.mjSTAGE_VEL): "velocity",
+    int(mujoco.mjtStage.mjSTAGE_ACC): "acceleration",
+}
+_JOINTS: dict[int, tuple[JointKind, int, int]] = {
+    int(mujoco.mjtJoint.mjJNT_FREE): ("free", 7, 6),
+    int(mujoco.mjtJoint.mjJNT_BALL): ("ball", 4, 3),
+    int(mujoco.mjtJoint.mjJNT_SLIDE): ("slide", 1, 1),
+    int(mujoco.mjtJoint.mjJNT_HINGE): ("hinge", 1, 1),
+}
+
+
+def compile_scene(scene: SceneCfg, sim: SimCfg) -> tuple[Any, ModelLayout]:
+    """Returns the compiled `mujoco.MjModel` of a scene and its layout.
+
+    Raises:
+        ConfigError: An entity's function fails or returns no MjSpec, a sensor's target does not exist, or the model
+            does not compile; the message names the entity or sensor.
+    """
+    spec = mujoco.MjSpec()
+    spec.compiler.degree = False
+    for name, entity in scene.entities.items():
+        frame = spec.worldbody.add_frame(pos=list(entity.pos), quat=list(entity.quat))
+        spec.attach(_build_entity(name, entity), prefix=f"{name}/", frame=frame)
+    for sensor in scene.sensors:
+        _add_sensor(spec, sensor)
+    _apply_sim(spec, sim)
+    try:
+        model = spec.compile()
+    except ValueError as error:
+        raise ConfigError(f"scene: the model does not compile: {error}") from error
+    return model, describe_model(model, scene)
+
+
+def _build_entity(name: str, entity: EntityCfg) -> Any:  # noqa: ANN401 - mujoco ships no types
+    try:
+        built = entity.spec(**entity.params)
+    except TypeError as error:
+        raise ConfigError(f"scene.entities.{name}: {error}") from error
+    if not isinstance(built, mujoco.MjSpec):
+        raise ConfigError(
+            f"scene.entities.{name}.spec returned {type(built).__name__}, expected a new mujoco.MjSpec"
+        )
+    return built
+
+
+def _apply_sim(spec: Any, sim: SimCfg) -> None:  # noqa: ANN401 - mujoco ships no types
+    option = spec.option
+    option.timestep = sim.timestep
+    option.integrator = _INTEGRATORS[sim.integrator]
+    option.cone = _CONES[sim.cone]
+    option.iterations = sim.iterations
+    option.ls_iterations = sim.ls_iterations
+    option.gravity = list(sim.gravity)
+    # A bad state must stay visible; the engine's silent return to the model's default would hide it.
+    option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)
+
+
+def _add_sensor(spec: Any, sensor: SensorCfg) -> None:  # noqa: ANN401 - mujoco ships no types
+    if not isinstance(sensor, BuiltinSensorCfg):
+        raise ConfigError(f"sensor {sensor.name!r}: {type(sensor).__name__} is not a sensor this composer knows")
+    what = _FIXED_OBJECT.get(sensor.kind, sensor.of if sensor.kind.startswith("frame") else "site")
+    kind = "body" if what == "subtree" else what
+    elements = {"site": spec.sites, "body": spec.bodies, "joint": spec.joints, "actuator": spec.actuators}[kind]
+    names = [element.name for element in elements]
+    if sensor.target not in names:
+        raise ConfigError(
+            f"sensor {sensor.name!r}: unknown {kind} {sensor.target!r}; {nearest(sensor.target, names)}"
+        )
+    spec.add_sensor(
+        name=sensor.name,
+        type=getattr(mujoco.mjtSensor, f"mjSENS_{sensor.kind.upper()}"),
+        objtype=mujoco.mjtObj.mjOBJ_BODY if what == "subtree" else _OBJECTS[what],
+        objname=sensor.target,
+    )
+
+
+def describe_model(model: Any, scene: SceneCfg) -> ModelLayout:  # noqa: ANN401 - mujoco ships no types
+    """Returns names, indices, ranges and defaults of a compiled model.
+
+    Raises:
+        ConfigError: A default names a joint that does not exist, or one without a scalar position.
+    """
+    joints = tuple(_joint(model, i) for i in range(model.njnt))
+    qpos = np.array(model.qpos0, dtype=np.float64)
+    qvel = np.zeros(model.nv)
+    for name, entity in scene.entities.items():
+        _set_defaults(f"scene.entities.{name}.joint_pos", f"{name}/", entity.joint_pos, joints, qpos, "qpos_start")
+        _set_defaults(f"scene.entities.{name}.joint_vel", f"{name}/", entity.joint_vel, joints, qvel, "qvel_start")
+    return ModelLayout(
+        timestep=float(model.opt.timestep),
+        joints=joints,
+        actuators=tuple(_actuator(model, i) for i in range(model.nu)),
+        bodies=tuple(model.body(i).name for i in range(model.nbody)),
+        sites=tuple(model.site(i).name for i in range(model.nsite)),
+        sensors=tuple(
+            SensorLayout(
+                model.sensor(i).name,
+                int(model.sensor_adr[i]),
+                int(model.sensor_dim[i]),
+                _STAGES[int(model.sensor_needstage[i])],
+            )
+            for i in range(model.nsensor)
+        ),
+        entities=tuple(_entity(model, name, joints) for name in scene.entities),
+        default_qpos=tuple(qpos.tolist()),
+        default_qvel=tuple(qvel.tolist()),
+    )
+
+
+def _joint(model: Any, i: int) -> JointLayout:  # noqa: ANN401 - mujoco ships no types
+    kind, qpos_dim, qvel_dim = _JOINTS[int(model.jnt_type[i])]
+    low, high = model.jnt_range[i].tolist() if model.jnt_limited[i] else (-np.inf, np.inf)
+    return JointLayout(
+        name=model.joint(i).name,
+        kind=kind,
+        body=model.body(int(model.jnt_bodyid[i])).name,
+        qpos_start=int(model.jnt_qposadr[i]),
+        qpos_dim=qpos_dim,
+        qvel_start=int(model.jnt_dofadr[i]),
+        qvel_dim=qvel_dim,
+        limits=(low, high),
+    )
+
+
+def _actuator(model: Any, i: int) -> ActuatorLayout:  # noqa: ANN401 - mujoco ships no types
+    of_joint = int(model.actuator_trntype[i]) == int(mujoco.mjtTrn.mjTRN_JOINT)
+    low, high = model.actuator_ctrlrange[i].tolist() if model.actuator_ctrllimited[i] else (-np.inf, np.inf)
+    return ActuatorLayout(
+        name=model.actuator(i).name,
+        joint=model.joint(int(model.actuator_trnid[i, 0])).name if of_joint else None,
+        ctrl_range=(low, high),
+    )
+
+
+def _entity(model: Any, name: str, joints: tuple[JointLayout, ...]) -> EntityLayout:  # noqa: ANN401
+    bodies = [model.body(i).name for i in range(1, model.nbody) if model.body(i).name.startswith(f"{name}/")]
+    if not bodies:
+        raise ConfigError(f"scene.entities.{name}: its model has no body")
+    free = [j.name for j in joints if j.kind == "free" and j.body == bodies[0]]
+    return EntityLayout(name, bodies[0], free[0] if free else None)
+
+
+def _set_defaults(
+    path: str,
+    prefix: str,
+    values: Mapping[str, float],
+    joints: tuple[JointLayout, ...],
+    out: np.ndarray[Any, Any],
+    start: str,
+) -> None:
+    own = [j for j in joints if j.name.startswith(prefix) and j.kind in ("slide", "hinge")]
+    for pattern, value in values.items():
+        matches = [j for j in own if re.fullmatch(pattern, j.name.removeprefix(prefix))]
+        if not matches:
+            names = [j.name.removeprefix(prefix) for j in own]
+            raise ConfigError(f"{path}: {pattern!r} matches no slide or hinge joint; {nearest(pattern, names)}")
+        for joint in matches:
+            out[getattr(joint, start)] = value

@@ -1,0 +1,273 @@
+"""The packed plan between tensors and a backend whose state lives in host memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
+
+import torch
+
+from unisim.packets import HostBridgeSpec, ReadLayout
+from unisim.reset import ResetPayload
+
+__all__ = ["HostBridgeTransferPlan", "HostPort", "PacketCount", "TransferStats"]
+
+PacketKind = Literal["control", "read", "reset", "selected_read", "write"]
+
+
+@dataclass(frozen=True)
+class PacketCount:
+    """How often one kind of packet moved between host and device, and how much."""
+
+    transfers: int = 0
+    bytes: int = 0
+    synchronizations: int = 0
+
+
+@dataclass(frozen=True)
+class TransferStats:
+    """Counts per packet kind since the plan was compiled; they mean the same on a CPU target."""
+
+    control: PacketCount = field(default_factory=PacketCount)
+    read: PacketCount = field(default_factory=PacketCount)
+    reset: PacketCount = field(default_factory=PacketCount)
+    selected_read: PacketCount = field(default_factory=PacketCount)
+    write: PacketCount = field(default_factory=PacketCount)
+
+
+class HostPort(Protocol):
+    """What the plan needs from a host-bridge backend; all tensors are in host memory."""
+
+    num_envs: int
+
+    def step_tensor(self, ctrl: torch.Tensor, nsteps: int = 1) -> None:
+        """As `SimBackend.step_tensor`."""
+
+    def apply_reset(self, reset_mask: torch.Tensor, payload: ResetPayload) -> None:
+        """As `SimBackend.apply_reset`."""
+
+    def write_rows(self, row_mask: torch.Tensor, payload: ResetPayload) -> None:
+        """As `SimBackend.write_rows`."""
+
+    def pack_rows(self, layout: ReadLayout, out: torch.Tensor, env_ids: torch.Tensor | None) -> None:
+        """Writes the layout's columns of all rows, or of `env_ids`, into `out` (N or k, W) float32."""
+
+
+class _Packet:
+    """Storage of one packet kind: allocated once, pinned for CUDA, its addresses never change."""
+
+    def __init__(self, num_bytes: int, device: torch.device) -> None:
+        self.device_bytes = torch.zeros(num_bytes, dtype=torch.uint8, device=device)
+        self.host_bytes = self.device_bytes
+        if device.type != "cpu":
+            self.host_bytes = torch.zeros(num_bytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
+
+    def to_host(self, num_bytes: int) -> None:
+        """One transfer and one synchronisation: the host reads right afterwards."""
+        if self.host_bytes is not self.device_bytes:
+            self.host_bytes[:num_bytes].copy_(self.device_bytes[:num_bytes], non_blocking=True)
+            torch.accelerator.current_stream(self.device_bytes.device).synchronize()
+
+    def to_device(self, num_bytes: int) -> None:
+        """One transfer, ordered on the current stream: nobody waits on the host."""
+        if self.host_bytes is not self.device_bytes:
+            self.device_bytes[:num_bytes].copy_(self.host_bytes[:num_bytes], non_blocking=True)
+
+
+def _floats(storage: torch.Tensor, start: int, rows: int, width: int) -> torch.Tensor:
+    return storage[start : start + 4 * rows * width].view(torch.float32).view(rows, width)
+
+
+class HostBridgeTransferPlan:
+    """Drives a host-bridge backend by five packets of fixed layout.
+
+    A control step is `write_control`, `step`, `read`; a reset or a row write is followed by `read_selected`. Any
+    other order raises RuntimeError.
+
+    Attributes:
+        layout: Columns of the read packet.
+        device: Where the packets live for their users.
+    """
+
+    def __init__(
+        self, port: HostPort, spec: HostBridgeSpec, layout: ReadLayout, *, ctrl_width: int, row_width: int
+    ) -> None:
+        """Allocates every packet.
+
+        Args:
+            port: The backend.
+            spec: What is read, and the device of the packets.
+            layout: Columns of the read packet.
+            ctrl_width: C, the columns of the control packet.
+            row_width: The most columns that one row of a reset or write packet can have.
+        """
+        self.layout = layout
+        self.device = torch.device(spec.device)
+        self._port = port
+        self._n, self._c = port.num_envs, ctrl_width
+        self._control = _Packet(4 * self._n * self._c, self.device)
+        self._read = _Packet(4 * self._n * layout.width, self.device)
+        self._selected = _Packet(4 * self._n * layout.width, self.device)
+        self._rows = _Packet(self._n * (8 + 4 * row_width), self.device)
+        self._host_mask = torch.zeros(self._n, dtype=torch.bool)
+        self._ctrl = _floats(self._control.device_bytes, 0, self._n, self._c)
+        self._ctrl_host = _floats(self._control.host_bytes, 0, self._n, self._c)
+        self.packet = _floats(self._read.device_bytes, 0, self._n, layout.width)
+        """(N, W) float32: the last read; rewritten in place by `read` and `read_selected`."""
+        self._stage: Literal["idle", "controlled", "stepped"] = "idle"
+        self._pending: torch.Tensor | None = None
+        self._stats = TransferStats()
+        self._closed = False
+
+    @property
+    def transfer_stats(self) -> TransferStats:
+        """Transfers, bytes and synchronisations by packet kind, as a value."""
+        return self._stats
+
+    def _count(self, kind: PacketKind, num_bytes: int, *, synchronizes: bool) -> None:
+        old: PacketCount = getattr(self._stats, kind)
+        new = PacketCount(old.transfers + 1, old.bytes + num_bytes, old.synchronizations + synchronizes)
+        self._stats = replace(self._stats, **{kind: new})
+
+    def _expect(self, call: str, holds: bool, remedy: str) -> None:
+        if self._closed:
+            raise RuntimeError(f"HostBridgeTransferPlan.{call}: the plan is closed")
+        if not holds:
+            raise RuntimeError(f"HostBridgeTransferPlan.{call}: wrong order; {remedy}")
+
+    def write_control(self, ctrl: torch.Tensor) -> None:
+        """Moves one control for all rows to the host: one transfer of 4*N*C bytes.
+
+        Args:
+            ctrl: (N, C) float32 on the plan's device; not modified.
+
+        Raises:
+            ValueError: Wrong shape.
+            RuntimeError: A selected read is pending, or the previous control was not stepped.
+        """
+        self._expect("write_control", self._pending is None, "call read_selected() first")
+        self._expect("write_control", self._stage == "idle", "step() and read() the previous control first")
+        if tuple(ctrl.shape) != (self._n, self._c):
+            raise ValueError(
+                f"HostBridgeTransferPlan.write_control: ctrl has shape {tuple(ctrl.shape)}, "
+                f"expected {(self._n, self._c)}"
+            )
+        self._ctrl.copy_(ctrl)
+        self._control.to_host(4 * self._n * self._c)
+        self._count("control", 4 * self._n * self._c, synchronizes=True)
+        self._stage = "controlled"
+
+    def step(self, nsteps: int) -> None:
+        """Advances every row by `nsteps` substeps under the written control.
+
+        Raises:
+            NonFiniteError: The control is not finite; physics has not moved and a new control may be written.
+            RuntimeError: No control was written.
+        """
+        self._expect("step", self._stage == "controlled", "call write_control(ctrl) first")
+        self._stage = "idle"
+        self._port.step_tensor(self._ctrl_host, nsteps)
+        self._stage = "stepped"
+
+    def read(self) -> torch.Tensor:
+        """Reads all declared columns of all rows: one transfer of 4*N*W bytes.
+
+        Returns:
+            (N, W) float32 on the plan's device: `packet`, rewritten by the next read.
+
+        Raises:
+            RuntimeError: A control is waiting for its step, or a selected read is pending.
+        """
+        self._expect("read", self._stage != "controlled", "call step(nsteps) first")
+        self._expect("read", self._pending is None, "call read_selected() first")
+        width = self.layout.width
+        self._port.pack_rows(self.layout, _floats(self._read.host_bytes, 0, self._n, width), None)
+        self._read.to_device(4 * self._n * width)
+        self._count("read", 4 * self._n * width, synchronizes=False)
+        self._stage = "idle"
+        return self.packet
+
+    def apply_reset(self, reset_mask: torch.Tensor, payload: ResetPayload) -> None:
+        """Commits one reset: one transfer of 4*k*R + 8*k bytes, R the width of the payload's row.
+
+        Args:
+            reset_mask: (N,) bool, true exactly at the payload's rows.
+            payload: On the plan's device.
+
+        Raises:
+            ResetRejectedError: The payload is not valid; nothing was written.
+            RuntimeError: The step is not finished, or a selected read is pending.
+        """
+        self._expect("apply_reset", self._stage == "idle", "finish the step with read() first")
+        self._expect("apply_reset", self._pending is None, "call read_selected() first")
+        mask, host = self._rows_to_host("reset", reset_mask, payload)
+        self._port.apply_reset(mask, host)
+        self._pending = host.env_ids
+
+    def write_rows(self, row_mask: torch.Tensor, payload: ResetPayload) -> None:
+        """Writes state of selected rows mid-episode: one transfer of 4*k*V + 8*k bytes.
+
+        Raises:
+            ResetRejectedError: The payload is not valid; nothing was written.
+            RuntimeError: The step is not finished, or a selected read is pending.
+        """
+        self._expect("write_rows", self._stage == "idle", "finish the step with read() first")
+        self._expect("write_rows", self._pending is None, "call read_selected() first")
+        mask, host = self._rows_to_host("write", row_mask, payload)
+        self._port.write_rows(mask, host)
+        self._pending = host.env_ids
+
+    def _rows_to_host(
+        self, kind: Literal["reset", "write"], mask: torch.Tensor, payload: ResetPayload
+    ) -> tuple[torch.Tensor, ResetPayload]:
+        """Packs ids and all parts into one byte buffer, moves it, and views it as a host payload."""
+        if mask.dtype != torch.bool or tuple(mask.shape) != (self._n,):
+            raise ValueError(f"{kind}: mask is {mask.dtype} {tuple(mask.shape)}, expected bool ({self._n},)")
+        k = payload.env_ids.numel()
+        parts = payload.parts()
+        widths = [values[0].numel() if k else 0 for _, values in parts]
+        total = 8 * k + 4 * k * sum(widths)
+        if total > self._rows.device_bytes.numel():
+            raise ValueError(f"{kind}: payload of {total} bytes does not fit the compiled packet")
+        host = ResetPayload(self._rows.host_bytes[: 8 * k].view(torch.int64))
+        self._rows.device_bytes[: 8 * k].view(torch.int64).copy_(payload.env_ids)
+        start, model = 8 * k, {}
+        for (name, values), width in zip(parts, widths, strict=True):
+            _floats(self._rows.device_bytes, start, k, width).copy_(values.reshape(k, width))
+            view = _floats(self._rows.host_bytes, start, k, width).view(values.shape)
+            if name in ("qpos", "qvel", "ctrl"):
+                setattr(host, name, view)
+            else:
+                model[name] = view
+            start += 4 * k * width
+        host.model = model
+        self._rows.to_host(total)
+        self._count(kind, total, synchronizes=True)
+        self._host_mask.zero_()
+        self._host_mask[host.env_ids] = True
+        return self._host_mask, host
+
+    def read_selected(self) -> torch.Tensor:
+        """Refreshes the rows just written in `packet`: one transfer of 4*k*W bytes.
+
+        Returns:
+            (k, W) float32 on the plan's device, in ascending row order; rewritten by the next selected read.
+
+        Raises:
+            RuntimeError: No reset or row write is waiting for it.
+        """
+        self._expect("read_selected", self._pending is not None, "call apply_reset or write_rows first")
+        assert self._pending is not None
+        ids, self._pending = self._pending, None
+        k, width = ids.numel(), self.layout.width
+        self._port.pack_rows(self.layout, _floats(self._selected.host_bytes, 0, k, width), ids)
+        self._selected.to_device(4 * k * width)
+        self._count("selected_read", 4 * k * width, synchronizes=False)
+        rows = _floats(self._selected.device_bytes, 0, k, width)
+        self.packet.index_copy_(0, self._rows.device_bytes[: 8 * k].view(torch.int64), rows)
+        return rows
+
+    def close(self) -> None:
+        """Drops the packets; idempotent. Every other call raises RuntimeError afterwards."""
+        self._closed = True
+        self._port = None  # type: ignore[assignment] # the backend must be free to go
