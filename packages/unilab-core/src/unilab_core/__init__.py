@@ -1,0 +1,5 @@
+"""Environment lifecycle on Torch tensors. Importing it imports neither an engine nor torch."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,56 @@
+"""How a term says which parts of an entity it means, and how names become columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import torch
+
+from unilab_core.errors import nearest
+from unisim.config import Cfg
+
+__all__ = ["Index", "SceneEntityCfg", "column_index", "match_names"]
+
+Index = slice | torch.Tensor
+
+
+class SceneEntityCfg(Cfg):
+    """Which parts of an entity a term means. Names are full-match regular expressions; None means all."""
+
+    name: str = "robot"
+    joint_names: tuple[str, ...] | None = None
+    body_names: tuple[str, ...] | None = None
+    site_names: tuple[str, ...] | None = None
+    actuator_names: tuple[str, ...] | None = None
+    preserve_order: bool = False
+    """Whether columns come in the order of the names given instead of the model's."""
+
+
+def match_names(
+    patterns: Sequence[str] | None, names: Sequence[str], *, preserve_order: bool, owner: str
+) -> list[int]:
+    """Returns the indices in `names` that the patterns match, in the model's order or in that of the patterns.
+
+    Raises:
+        ValueError: A pattern matches nothing, or two patterns match the same name.
+    """
+    if patterns is None:
+        return list(range(len(names)))
+    found: list[int] = []
+    for pattern in patterns:
+        matches = [i for i, name in enumerate(names) if re.fullmatch(pattern, name)]
+        if not matches:
+            raise ValueError(f"{owner}: {pattern!r} matches nothing; {nearest(pattern, names)}")
+        again = [names[i] for i in matches if i in found]
+        if again:
+            raise ValueError(f"{owner}: {again[0]!r} is matched by two of {tuple(patterns)}")
+        found += matches
+    return found if preserve_order else sorted(found)
+
+
+def column_index(ids: Sequence[int], device: torch.device) -> Index:
+    """A slice where the ids are consecutive, because slicing gives a view and needs no kernel."""
+    if ids and list(ids) == list(range(ids[0], ids[0] + len(ids))):
+        return slice(ids[0], ids[0] + len(ids))
+    return torch.tensor(ids, dtype=torch.int64, device=device)

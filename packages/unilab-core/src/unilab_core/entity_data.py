@@ -1,0 +1,205 @@
+"""State of one entity as tensors: views for reading, and writes while a reset is staged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from unilab_core.entity_cfg import SceneEntityCfg, column_index
+from unilab_core.io import BackendIO
+from unilab_core.reads import BodyHandle
+from unilab_core.rotation import quat_apply, quat_apply_inverse, quat_yaw
+from unilab_core.staging import Staging
+from unisim.model_layout import EntityLayout, JointLayout, ModelLayout, find
+
+__all__ = ["EntityData"]
+
+
+class EntityData:
+    """State of one entity. J is the number of its slide and hinge joints, in the model's order.
+
+    What is returned may be a view that the next step rewrites. While a reset is staged, joint and root values of the
+    selected rows are the staged ones, and body and site reads raise RuntimeError.
+    """
+
+    def __init__(
+        self,
+        layout: EntityLayout,
+        model: ModelLayout,
+        joints: Sequence[JointLayout],
+        io: BackendIO,
+        staging: Staging,
+        device: torch.device,
+        names: Callable[[SceneEntityCfg, str], list[str]],
+    ) -> None:
+        """Works out the columns of the entity's joints and root."""
+        self._layout = layout
+        self._io = io
+        self._staging = staging
+        self._names = names
+        starts_q, starts_v = [j.qpos_start for j in joints], [j.qvel_start for j in joints]
+        self._joint_q = torch.tensor(starts_q, dtype=torch.int64, device=device)
+        self._joint_v = torch.tensor(starts_v, dtype=torch.int64, device=device)
+        self._read_q = column_index(starts_q, device)
+        self._read_v = column_index(starts_v, device)
+        self._root: tuple[int, int] | None = None
+        if layout.root_joint is not None:
+            root = find(model.joints, layout.root_joint, "joint")
+            self._root = (root.qpos_start, root.qvel_start)
+        n = staging.qpos.shape[0]
+        default_q = torch.tensor(model.default_qpos, dtype=torch.float32, device=device)
+        default_v = torch.tensor(model.default_qvel, dtype=torch.float32, device=device)
+        limits = torch.tensor([j.limits for j in joints], dtype=torch.float32, device=device).reshape(-1, 2)
+        self.default_joint_pos = default_q[self._joint_q].expand(n, -1)
+        """(N, J) m or rad: the positions every reset starts from."""
+        self.default_joint_vel = default_v[self._joint_v].expand(n, -1)
+        """(N, J) m/s or rad/s: the velocities every reset starts from."""
+        self.joint_pos_limits = limits.expand(n, -1, -1)
+        """(N, J, 2) m or rad: lower and upper limits, infinite for unlimited joints."""
+
+    def _qpos(self) -> torch.Tensor:
+        return self._staging.qpos if self._staging.is_open else self._io.column("qpos")
+
+    def _qvel(self) -> torch.Tensor:
+        return self._staging.qvel if self._staging.is_open else self._io.column("qvel")
+
+    @property
+    def joint_pos(self) -> torch.Tensor:
+        """(N, J) joint positions, m or rad."""
+        return self._qpos()[:, self._read_q]
+
+    @property
+    def joint_vel(self) -> torch.Tensor:
+        """(N, J) joint velocities, m/s or rad/s."""
+        return self._qvel()[:, self._read_v]
+
+    def _root_body(self, field: str) -> torch.Tensor:
+        handle = BodyHandle(self._derived, [f"body:{self._layout.root_body}"])
+        values: torch.Tensor = getattr(handle, field)
+        return values[:, 0]
+
+    @property
+    def root_pos_w(self) -> torch.Tensor:
+        """(N, 3) position of the root body's frame in the world, m."""
+        if self._root is None:
+            return self._root_body("pos_w")
+        return self._qpos()[:, self._root[0] : self._root[0] + 3]
+
+    @property
+    def root_quat_w(self) -> torch.Tensor:
+        """(N, 4) orientation of the root body in the world, wxyz."""
+        if self._root is None:
+            return self._root_body("quat_w")
+        return self._qpos()[:, self._root[0] + 3 : self._root[0] + 7]
+
+    @property
+    def root_lin_vel_w(self) -> torch.Tensor:
+        """(N, 3) velocity of the root frame's origin in the world, m/s."""
+        if self._root is None:
+            return self._root_body("lin_vel_w")
+        return self._qvel()[:, self._root[1] : self._root[1] + 3]
+
+    @property
+    def root_ang_vel_b(self) -> torch.Tensor:
+        """(N, 3) angular velocity in the root body's frame, rad/s."""
+        if self._root is None:
+            return quat_apply_inverse(self.root_quat_w, self._root_body("ang_vel_w"))
+        # The engine keeps a free joint's linear velocity in the world and its angular velocity in the body.
+        return self._qvel()[:, self._root[1] + 3 : self._root[1] + 6]
+
+    @property
+    def root_lin_vel_b(self) -> torch.Tensor:
+        """(N, 3) velocity of the root frame's origin in the root body's frame, m/s."""
+        return quat_apply_inverse(self.root_quat_w, self.root_lin_vel_w)
+
+    @property
+    def root_ang_vel_w(self) -> torch.Tensor:
+        """(N, 3) angular velocity in the world, rad/s."""
+        return quat_apply(self.root_quat_w, self.root_ang_vel_b)
+
+    @property
+    def projected_gravity_b(self) -> torch.Tensor:
+        """(N, 3) direction of gravity in the root body's frame; (0, 0, -1) when upright."""
+        down = torch.zeros_like(self.root_pos_w)
+        down[:, 2] = -1.0
+        return quat_apply_inverse(self.root_quat_w, down)
+
+    @property
+    def heading_w(self) -> torch.Tensor:
+        """(N,) yaw of the root body in the world, rad."""
+        return quat_yaw(self.root_quat_w)
+
+    def _derived(self, key: str) -> torch.Tensor:
+        if self._staging.is_open:
+            raise RuntimeError(f"{key!r} is read while a reset is staged; it is defined after the commit")
+        return self._io.column(key)
+
+    def bodies(self, cfg: SceneEntityCfg) -> BodyHandle:
+        """Returns a handle on the bodies that `cfg.body_names` means.
+
+        Raises:
+            ValueError: A name matches no body of this entity; the message lists the nearest.
+        """
+        keys = [f"body:{self._layout.name}/{name}" for name in self._names(cfg, "body")]
+        return BodyHandle(self._derived, keys)
+
+    def sites(self, cfg: SceneEntityCfg) -> BodyHandle:
+        """Returns a handle on the sites that `cfg.site_names` means.
+
+        Raises:
+            ValueError: A name matches no site of this entity; the message lists the nearest.
+        """
+        keys = [f"site:{self._layout.name}/{name}" for name in self._names(cfg, "site")]
+        return BodyHandle(self._derived, keys)
+
+    def write_joint_state(
+        self,
+        pos: torch.Tensor,
+        vel: torch.Tensor,
+        env_ids: torch.Tensor,
+        joint_ids: slice | torch.Tensor = slice(None),  # noqa: B008 - a slice is immutable
+    ) -> None:
+        """Stages joint positions and velocities of rows that are being reset.
+
+        Args:
+            pos: (K, J') m or rad.
+            vel: (K, J') m/s or rad/s.
+            env_ids: (K,) int64, a subset of the rows being reset.
+            joint_ids: Columns of `joint_pos`, as `Entity.joint_ids` returns them.
+
+        Raises:
+            RuntimeError: No reset is being staged.
+        """
+        self._staging.check_rows(env_ids, f"{self._layout.name}.write_joint_state")
+        self._staging.qpos[env_ids[:, None], self._joint_q[joint_ids]] = pos
+        self._staging.qvel[env_ids[:, None], self._joint_v[joint_ids]] = vel
+
+    def write_root_pose(self, pose: torch.Tensor, env_ids: torch.Tensor) -> None:
+        """Stages the root pose, (K, 7) position (m) and orientation (wxyz) in the world.
+
+        Raises:
+            RuntimeError: No reset is being staged, or the root is fixed to the world.
+        """
+        start = self._free_root("write_root_pose", env_ids)[0]
+        self._staging.qpos[env_ids, start : start + 7] = pose
+
+    def write_root_velocity(self, lin_vel_w: torch.Tensor, ang_vel_w: torch.Tensor, env_ids: torch.Tensor) -> None:
+        """Stages the root velocity, (K, 3) m/s and (K, 3) rad/s, both in the world.
+
+        The angular part is turned into the body frame of the staged pose, so write the pose first.
+
+        Raises:
+            RuntimeError: No reset is being staged, or the root is fixed to the world.
+        """
+        q_start, start = self._free_root("write_root_velocity", env_ids)
+        quat = self._staging.qpos[env_ids, q_start + 3 : q_start + 7]
+        self._staging.qvel[env_ids, start : start + 3] = lin_vel_w
+        self._staging.qvel[env_ids, start + 3 : start + 6] = quat_apply_inverse(quat, ang_vel_w)
+
+    def _free_root(self, call: str, env_ids: torch.Tensor) -> tuple[int, int]:
+        owner = f"{self._layout.name}.{call}"
+        if self._root is None:
+            raise RuntimeError(f"{owner}: {self._layout.name!r} is fixed to the world; it has no root state")
+        self._staging.check_rows(env_ids, owner)
+        return self._root

@@ -1,0 +1,99 @@
+"""The phases of an environment: what a subclass of `TorchEnv` fills in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+
+from unilab_core.reset_transaction import EpisodeLog
+from unilab_core.state import Observations
+
+__all__ = ["EnvHooks"]
+
+
+class EnvHooks(ABC):
+    """One hook per phase. N rows, K selected rows; `ids` are (K,) int64, ascending, K > 0.
+
+    In a step: `_control`, `_begin_step`, physics, `_terminations`, `_rewards`, `_advance`, `_measure`,
+    `_observe(None)`, `_after_step`. In a reset: `_on_episodes_end`, `_stage_reset`, `_before_commit`, the commit,
+    `_clear_rows`, `_after_commit`, `_observe(ids)`, `_after_reset`.
+    """
+
+    @property
+    @abstractmethod
+    def num_actions(self) -> int:
+        """A, the width of an action."""
+
+    @property
+    @abstractmethod
+    def action_bounds(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(A,) lower and (A,) upper bounds that a squashing policy should use; may be infinite."""
+
+    @property
+    @abstractmethod
+    def obs_groups_spec(self) -> dict[str, int]:
+        """`{"obs": dim[, "critic": dim]}`: the only thing that sizes a network."""
+
+    @abstractmethod
+    def _control(self, actions: torch.Tensor) -> torch.Tensor:
+        """Returns the control, (N, nu) float32, for checked (N, A) actions; changes nothing yet."""
+
+    @abstractmethod
+    def _terminations(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns (N,) bool terminated and (N,) bool truncated at the new state."""
+
+    @abstractmethod
+    def _rewards(self) -> torch.Tensor:
+        """Returns (N,) float32 rewards of the transition."""
+
+    @abstractmethod
+    def _observe(self, ids: torch.Tensor | None) -> Observations:
+        """Returns the observations of all rows (None) or of `ids`, by group, (N or K, dim) float32."""
+
+    @abstractmethod
+    def _stage_reset(self, ids: torch.Tensor) -> None:
+        """Writes the new state of the rows, which the staging area starts at the default state."""
+
+    def _build(self) -> None:
+        """Makes everything that needs the scene; runs once, before reads are recorded."""
+
+    def _begin_step(self) -> None:
+        """The action is accepted: buffers of actions may change now."""
+
+    def _advance(self) -> None:
+        """Step and interval events, commands."""
+
+    def _measure(self) -> dict[str, torch.Tensor]:
+        """Returns what to log about this step, 0-d tensors by key."""
+        return {}
+
+    def _after_step(self) -> None:
+        """The transition is complete and its observations are written; no row has been reset yet."""
+
+    def _on_episodes_end(self, ids: torch.Tensor) -> None:
+        """The finished transition is still visible, bodies and sensors included."""
+
+    def _before_commit(self, ids: torch.Tensor) -> None:
+        """The last look at the finished transition."""
+
+    def _clear_rows(self, ids: torch.Tensor) -> EpisodeLog:
+        """Clears the rows' buffers; returns `<key>/sum` and `<key>/count` about their episodes."""
+        return {}
+
+    def _after_commit(self, ids: torch.Tensor) -> None:
+        """The rows hold their new state, reads fresh."""
+
+    def _after_reset(self, ids: torch.Tensor) -> None:
+        """Everything about the rows is new."""
+
+    def _recordable_calls(self) -> list[tuple[str, Callable[[], object]]]:
+        """Returns labelled calls that read everything a step or a reset will read, in step order."""
+        return [
+            ("terminations", self._terminations),
+            ("rewards", self._rewards),
+            ("advance", self._advance),
+            ("measure", self._measure),
+            ("observations", lambda: self._observe(None)),
+        ]

@@ -1,0 +1,68 @@
+"""Handles through which terms read bodies, sites and sensors; reading a field registers it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+
+from unisim.packets import BODY_FIELDS
+
+__all__ = ["BodyHandle", "declared_reads", "reads"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+_ATTRIBUTE = "__unilab_reads__"
+
+
+def reads(*keys: str) -> Callable[[F], F]:
+    """Declares reads that a branch of a term would hide from recording.
+
+    Args:
+        keys: `"sensor:<name>"`, `"body:<name>"` or `"site:<name>"`, names as in the composed model.
+    """
+
+    def mark(function: F) -> F:
+        setattr(function, _ATTRIBUTE, (*declared_reads(function), *keys))
+        return function
+
+    return mark
+
+
+def declared_reads(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Returns the keys declared on a term by `@reads`."""
+    keys: tuple[str, ...] = getattr(function, _ATTRIBUTE, ())
+    return keys
+
+
+class BodyHandle:
+    """World pose and velocity of K bodies or sites; making the handle reads nothing, reading a field does."""
+
+    def __init__(self, column: Callable[[str], torch.Tensor], keys: Sequence[str]) -> None:
+        """Remembers where the columns come from; `keys` are `"body:..."` or `"site:..."`."""
+        self._column = column
+        self._keys = tuple(keys)
+
+    def _field(self, name: str) -> torch.Tensor:
+        start, stop = BODY_FIELDS[name]
+        return torch.stack([self._column(key)[:, start:stop] for key in self._keys], dim=1)
+
+    @property
+    def pos_w(self) -> torch.Tensor:
+        """(N, K, 3) position of the frame in the world, m; fresh tensor."""
+        return self._field("pos_w")
+
+    @property
+    def quat_w(self) -> torch.Tensor:
+        """(N, K, 4) orientation in the world, wxyz; fresh tensor."""
+        return self._field("quat_w")
+
+    @property
+    def lin_vel_w(self) -> torch.Tensor:
+        """(N, K, 3) velocity of the frame's origin in the world, m/s; fresh tensor."""
+        return self._field("lin_vel_w")
+
+    @property
+    def ang_vel_w(self) -> torch.Tensor:
+        """(N, K, 3) angular velocity in the world, rad/s; fresh tensor."""
+        return self._field("ang_vel_w")

@@ -1,0 +1,69 @@
+"""Randomness of one environment: a generator of its own; the global one is never touched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+__all__ = ["EnvRng"]
+
+Size = int | Sequence[int]
+
+
+def _shape(size: Size) -> tuple[int, ...]:
+    return (size,) if isinstance(size, int) else tuple(size)
+
+
+class EnvRng:
+    """Draws on one device from one seeded generator.
+
+    Attributes:
+        generator: The torch generator, for functions that take one.
+        device: Where draws are made.
+    """
+
+    def __init__(self, seed: int, device: torch.device | str) -> None:
+        """Seeds a new generator on `device`."""
+        self.device = torch.device(device)
+        self.generator = torch.Generator(device=self.device)
+        self.seed(seed)
+
+    def seed(self, seed: int) -> None:
+        """Starts the sequence of `seed`.
+
+        Raises:
+            TypeError: `seed` is not an int.
+            ValueError: `seed` is negative.
+        """
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise TypeError(f"EnvRng.seed: seed is a {type(seed).__name__}, expected an int")
+        if seed < 0:
+            raise ValueError(f"EnvRng.seed: seed is {seed}, expected seed >= 0")
+        self.generator.manual_seed(seed)
+
+    def uniform(self, low: float | torch.Tensor, high: float | torch.Tensor, size: Size) -> torch.Tensor:
+        """Returns float32 draws from [low, high) of shape `size`; the bounds broadcast."""
+        unit = torch.rand(_shape(size), generator=self.generator, device=self.device)
+        return unit * (high - low) + low
+
+    def normal(self, mean: float | torch.Tensor, std: float | torch.Tensor, size: Size) -> torch.Tensor:
+        """Returns float32 Gaussian draws of shape `size`; mean and standard deviation broadcast."""
+        unit = torch.randn(_shape(size), generator=self.generator, device=self.device)
+        return unit * std + mean
+
+    def integers(self, low: int, high: int, size: Size) -> torch.Tensor:
+        """Returns int64 draws from low, ..., high - 1 of shape `size`."""
+        return torch.randint(low, high, _shape(size), generator=self.generator, device=self.device)
+
+    def choice(self, values: torch.Tensor, size: Size) -> torch.Tensor:
+        """Returns elements of the 1-D tensor `values`, drawn with replacement, of shape `size`."""
+        return values[self.integers(0, values.numel(), size)]
+
+    def get_state(self) -> torch.Tensor:
+        """Returns the generator's state, a copy."""
+        return self.generator.get_state()
+
+    def set_state(self, state: torch.Tensor) -> None:
+        """Continues from a state that `get_state` returned."""
+        self.generator.set_state(state)

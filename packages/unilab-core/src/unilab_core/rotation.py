@@ -1,0 +1,52 @@
+"""Rotation math on batches of unit quaternions, wxyz."""
+
+from __future__ import annotations
+
+import torch
+
+__all__ = ["quat_apply", "quat_apply_inverse", "quat_conjugate", "quat_from_yaw", "quat_mul", "quat_yaw"]
+
+
+def quat_mul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Returns the Hamilton product a * b, (..., 4): rotate by `b`, then by `a`."""
+    aw, ax, ay, az = a.unbind(-1)
+    bw, bx, by, bz = b.unbind(-1)
+    return torch.stack(
+        [
+            aw * bw - ax * bx - ay * by - az * bz,
+            aw * bx + ax * bw + ay * bz - az * by,
+            aw * by - ax * bz + ay * bw + az * bx,
+            aw * bz + ax * by - ay * bx + az * bw,
+        ],
+        dim=-1,
+    )
+
+
+def quat_conjugate(q: torch.Tensor) -> torch.Tensor:
+    """Returns the inverse of unit quaternions, (..., 4)."""
+    return torch.cat([q[..., :1], -q[..., 1:]], dim=-1)
+
+
+def quat_apply(q: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Rotates vectors (..., 3) by unit quaternions (..., 4): body frame to world frame for a body's orientation."""
+    w, xyz = q[..., :1], q[..., 1:]
+    t = 2.0 * torch.linalg.cross(xyz, v)
+    return v + w * t + torch.linalg.cross(xyz, t)
+
+
+def quat_apply_inverse(q: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Rotates vectors (..., 3) by the inverse of unit quaternions (..., 4): world frame to body frame."""
+    return quat_apply(quat_conjugate(q), v)
+
+
+def quat_yaw(q: torch.Tensor) -> torch.Tensor:
+    """Returns the heading of unit quaternions, (...) rad: the z angle of the z-y-x Euler sequence."""
+    w, x, y, z = q.unbind(-1)
+    return torch.atan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
+
+
+def quat_from_yaw(yaw: torch.Tensor) -> torch.Tensor:
+    """Returns unit quaternions (..., 4) that turn by `yaw` (...) rad about z."""
+    half = 0.5 * yaw
+    zero = torch.zeros_like(half)
+    return torch.stack([half.cos(), zero, zero, half.sin()], dim=-1)

@@ -1,0 +1,109 @@
+"""Entities by name: `env.scene["robot"]`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+
+from unilab_core.entity_cfg import Index, SceneEntityCfg, column_index, match_names
+from unilab_core.entity_data import EntityData
+from unilab_core.errors import UnknownNameError, nearest
+from unilab_core.io import BackendIO
+from unilab_core.staging import Staging
+from unisim.model_layout import EntityLayout, ModelLayout, find
+
+__all__ = ["Entity", "EntityScene"]
+
+class Entity:
+    """One robot or object of the scene; names are without the entity's prefix.
+
+    Attributes:
+        name: Its name in the scene.
+        joint_names: Its slide and hinge joints in the model's order, the columns of `data.joint_pos`.
+        actuator_names: Its actuators in the model's order.
+        body_names: Its bodies in the model's order.
+        site_names: Its sites in the model's order.
+        data: Its state.
+    """
+
+    def __init__(
+        self, layout: EntityLayout, model: ModelLayout, io: BackendIO, staging: Staging, device: torch.device
+    ) -> None:
+        """Collects the names of the entity's elements; reads nothing."""
+        prefix = f"{layout.name}/"
+        joints = [j for j in model.joints if j.name.startswith(prefix) and j.qpos_dim == 1]
+        self.name = layout.name
+        self.joint_names = tuple(j.name.removeprefix(prefix) for j in joints)
+        self._actuators = [i for i, a in enumerate(model.actuators) if a.name.startswith(prefix)]
+        self.actuator_names = tuple(model.actuators[i].name.removeprefix(prefix) for i in self._actuators)
+        self.body_names = tuple(n.removeprefix(prefix) for n in model.bodies if n.startswith(prefix))
+        self.site_names = tuple(n.removeprefix(prefix) for n in model.sites if n.startswith(prefix))
+        self._device = device
+        self._joint_cache: dict[SceneEntityCfg, Index] = {}
+        self.data = EntityData(layout, model, joints, io, staging, device, self._names)
+
+    def _names(self, cfg: SceneEntityCfg, kind: str) -> list[str]:
+        patterns: tuple[str, ...] | None = getattr(cfg, f"{kind}_names")
+        names: tuple[str, ...] = getattr(self, f"{kind}_names")
+        ids = match_names(patterns, names, preserve_order=cfg.preserve_order, owner=f"{self.name} {kind}_names")
+        return [names[i] for i in ids]
+
+    def joint_ids(self, cfg: SceneEntityCfg) -> Index:
+        """Returns the columns of `data.joint_pos` that `cfg` means: a slice where they are consecutive.
+
+        Raises:
+            ValueError: A name matches no joint of this entity; the message lists the nearest.
+        """
+        index = self._joint_cache.get(cfg)
+        if index is None:
+            names = self._names(cfg, "joint")
+            index = column_index([self.joint_names.index(n) for n in names], self._device)
+            self._joint_cache[cfg] = index
+        return index
+
+    def control_ids(self, names: Sequence[str]) -> Index:
+        """Returns the control columns of this entity's actuators `names`, in that order."""
+        ids = [self._actuators[self.actuator_names.index(name)] for name in names]
+        return column_index(ids, self._device)
+
+
+class EntityScene(Mapping[str, Entity]):
+    """The entities of an environment by name: `env.scene["robot"]`."""
+
+    def __init__(self, model: ModelLayout, io: BackendIO, staging: Staging, device: torch.device) -> None:
+        """Makes every entity of the model."""
+        self._model = model
+        self._io = io
+        self._staging = staging
+        self._entities = {e.name: Entity(e, model, io, staging, device) for e in model.entities}
+
+    def __getitem__(self, name: str) -> Entity:
+        """Returns an entity.
+
+        Raises:
+            UnknownNameError: There is none of that name; a KeyError that lists the nearest.
+        """
+        if name not in self._entities:
+            raise UnknownNameError(f"scene: unknown entity {name!r}; {nearest(name, self._entities)}")
+        return self._entities[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterates over the names."""
+        return iter(self._entities)
+
+    def __len__(self) -> int:
+        """Number of entities."""
+        return len(self._entities)
+
+    def sensor(self, name: str) -> torch.Tensor:
+        """Returns a sensor's values, (N, dim) float32: a view that the next step rewrites.
+
+        Raises:
+            KeyError: The model has no such sensor; the message lists the nearest.
+            RuntimeError: Inside the staging of a reset, or outside the frozen reads.
+        """
+        if self._staging.is_open:
+            raise RuntimeError(f"sensor {name!r} is read while a reset is staged; it is defined after the commit")
+        find(self._model.sensors, name, "sensor")
+        return self._io.column(f"sensor:{name}")
