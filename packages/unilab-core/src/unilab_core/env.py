@@ -26,6 +26,7 @@ from unilab_core.timing import seconds_to_steps
 from unilab_core.training_state import export_training_state, parse_training_state
 from unilab_core.verdict import check_actions, check_transition
 from unisim.contract import SimBackend
+from unisim.model_layout import ModelLayout
 from unisim.transfer import TransferStats
 
 __all__ = ["TorchEnv"]
@@ -83,6 +84,7 @@ class TorchEnv(EnvHooks, ABC):
         self.rng = EnvRng(seed, device)
         self.step_counter = 0
         self._episode_length = torch.zeros(n, dtype=torch.int64, device=device)
+        self._last_episode_length = torch.zeros_like(self._episode_length)
         self._episode_return = torch.zeros(n, dtype=torch.float32, device=device)
         self._io = BackendIO(self._backend, device=device, decimation=self.cfg.decimation)
         self._staging = Staging(model, n, device)
@@ -110,6 +112,11 @@ class TorchEnv(EnvHooks, ABC):
         return self._state
 
     @property
+    def model_layout(self) -> ModelLayout:
+        """Names, indices, ranges and defaults of the model."""
+        return self._backend.model_layout
+
+    @property
     def step_dt(self) -> float:
         """Length of a control step, s."""
         return self.cfg.step_dt
@@ -132,6 +139,11 @@ class TorchEnv(EnvHooks, ABC):
                 f"expected torch.int64 ({self.num_envs},)"
             )
         self._episode_length.copy_(values)
+
+    @property
+    def last_episode_length(self) -> torch.Tensor:
+        """(N,) int64: control steps of the episodes before the current ones; 0 if there was none."""
+        return self._last_episode_length
 
     @property
     def timed_out(self) -> torch.Tensor:
@@ -287,6 +299,7 @@ class TorchEnv(EnvHooks, ABC):
         lengths, returns = self._episode_length[ids], self._episode_return[ids]
         ended = lengths > 0
         count = ended.sum()
+        self._last_episode_length[ids] = lengths
         self._episode_length[ids] = 0
         self._episode_return[ids] = 0.0
         return {

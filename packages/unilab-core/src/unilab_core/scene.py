@@ -37,6 +37,7 @@ class Entity:
         self.joint_names = tuple(j.name.removeprefix(prefix) for j in joints)
         self._actuators = [i for i, a in enumerate(model.actuators) if a.name.startswith(prefix)]
         self.actuator_names = tuple(model.actuators[i].name.removeprefix(prefix) for i in self._actuators)
+        self._ranges = [model.actuators[i].ctrl_range for i in self._actuators]
         self.body_names = tuple(n.removeprefix(prefix) for n in model.bodies if n.startswith(prefix))
         self.site_names = tuple(n.removeprefix(prefix) for n in model.sites if n.startswith(prefix))
         self._device = device
@@ -61,6 +62,11 @@ class Entity:
             index = column_index([self.joint_names.index(n) for n in names], self._device)
             self._joint_cache[cfg] = index
         return index
+
+    def control_ranges(self, names: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns (K,) lowest and (K,) highest control of this entity's actuators `names`; may be infinite."""
+        low, high = zip(*(self._ranges[self.actuator_names.index(name)] for name in names), strict=True)
+        return torch.tensor(low, device=self._device), torch.tensor(high, device=self._device)
 
     def control_ids(self, names: Sequence[str]) -> Index:
         """Returns the control columns of this entity's actuators `names`, in that order."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, ClassVar, NoReturn, Self
+from typing import Annotated, Any, ClassVar, NoReturn, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -77,10 +77,10 @@ Params = Annotated[Mapping[str, Any], AfterValidator(_plain_params)]
 """Keyword arguments of a term: plain values, functions and configs, frozen."""
 
 
-def _import_target(text: str, base: type[Cfg]) -> type[Cfg]:
-    target = import_object(text)
+def _import_target(named: object, base: type[Cfg]) -> type[Cfg]:
+    target = import_object(named) if isinstance(named, str) else named
     if not (isinstance(target, type) and issubclass(target, base)):
-        raise ConfigError(f"{_TARGET}: {text!r} is not a subclass of {base.__name__}")
+        raise ConfigError(f"{_TARGET}: {named!r} is not a subclass of {base.__name__}")
     return target
 
 
@@ -164,8 +164,11 @@ class Cfg(BaseModel):
         return type(self).model_validate(_graft(self, tree, ""))
 
     def to_data(self) -> dict[str, Any]:
-        """Returns plain dicts, lists and scalars that `model_validate` turns back into an equal config."""
-        data = _to_data(self, tag=False)
+        """Returns plain dicts, lists and scalars that `model_validate` turns back into an equal config.
+
+        `_target_` names the class of the config itself and of every part that its field's annotation does not name.
+        """
+        data = _to_data(self)
         assert isinstance(data, dict)
         return data
 
@@ -190,22 +193,26 @@ class Cfg(BaseModel):
         return cls.model_validate(data)
 
 
-def _to_data(value: object, *, tag: bool) -> object:
+def _to_data(value: object, declared: object = None) -> object:
+    """Returns plain data; a config says its class by `_target_` unless `declared` already says exactly that."""
     if isinstance(value, Cfg):
-        base = type(value).__bases__[0]
-        tagged = tag or base is not Cfg
-        head = {_TARGET: import_string(type(value))} if tagged else {}
-        return head | {
-            name: _to_data(getattr(value, name), tag=name in value.open_mappings)
-            for name in type(value).model_fields
-        }
+        head = {} if type(value) in _classes(declared) else {_TARGET: import_string(type(value))}
+        fields = type(value).model_fields
+        return head | {name: _to_data(getattr(value, name), fields[name].annotation) for name in fields}
     if isinstance(value, Mapping):
-        return {k: _to_data(v, tag=tag) for k, v in value.items()}
+        return {k: _to_data(v, declared) for k, v in value.items()}
     if isinstance(value, tuple):
-        return [_to_data(v, tag=tag) for v in value]
+        return [_to_data(v, declared) for v in value]
     if callable(value):
         return import_string(value)
     return value
+
+
+def _classes(annotation: object) -> set[object]:
+    """Returns the classes named anywhere in a field's annotation, `dict[str, A] | None` giving A."""
+    if isinstance(annotation, type) and not get_args(annotation):
+        return {annotation}
+    return {found for part in get_args(annotation) for found in _classes(part)}
 
 
 def _plant(tree: dict[str, Any], path: str, value: object) -> None:
@@ -249,7 +256,7 @@ def _graft(node: object, tree: Mapping[str, Any], path: str) -> object:
         else:
             fields[name] = sub
     if isinstance(node, Cfg):
-        fields[_TARGET] = import_string(type(node))
+        fields[_TARGET] = type(node)
     return fields
 
 

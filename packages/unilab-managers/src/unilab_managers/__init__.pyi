@@ -1,0 +1,15 @@
+from . import mdp as mdp
+from .env import ManagerBasedRlEnv as ManagerBasedRlEnv
+from .env import ManagerBasedRlEnvCfg as ManagerBasedRlEnvCfg
+from .managers.action_manager import ActionTerm as ActionTerm
+from .managers.action_manager import ActionTermCfg as ActionTermCfg
+from .noise import ConstantNoiseCfg as ConstantNoiseCfg
+from .noise import GaussianNoiseCfg as GaussianNoiseCfg
+from .noise import NoiseCfg as NoiseCfg
+from .noise import UniformNoiseCfg as UniformNoiseCfg
+from .term_cfg import EventTermCfg as EventTermCfg
+from .term_cfg import ObservationGroupCfg as ObservationGroupCfg
+from .term_cfg import ObservationTermCfg as ObservationTermCfg
+from .term_cfg import RewardTermCfg as RewardTermCfg
+from .term_cfg import TermCfg as TermCfg
+from .term_cfg import TerminationTermCfg as TerminationTermCfg

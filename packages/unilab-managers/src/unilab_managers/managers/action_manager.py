@@ -1,0 +1,133 @@
+"""Actions: terms side by side turn one raw action into one control."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+
+from unilab_core.errors import ConfigError
+from unilab_managers.managers.manager_base import ManagerBase
+from unisim.config import Cfg
+
+if TYPE_CHECKING:
+    from unilab_core.env import TorchEnv
+
+__all__ = ["ActionManager", "ActionTerm", "ActionTermCfg"]
+
+
+class ActionTermCfg(Cfg):
+    """Base of action configs; each makes its own term."""
+
+    entity: str = "robot"
+    """Name of the entity it drives."""
+
+    def make(self, env: TorchEnv, name: str) -> ActionTerm:
+        """Returns the term for `env`; `name` is its name in the config.
+
+        Raises:
+            ConfigError: A name or setting does not fit the model.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not implement make()")
+
+
+class ActionTerm(ABC):
+    """Some columns of the action, and the control columns that they drive."""
+
+    @property
+    @abstractmethod
+    def labels(self) -> tuple[str, ...]:
+        """A label for each of its columns."""
+
+    @property
+    @abstractmethod
+    def control_ids(self) -> slice | torch.Tensor:
+        """The control columns it writes."""
+
+    @property
+    @abstractmethod
+    def bounds(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(dim,) lower and upper bounds of raw actions beyond which nothing changes; may be infinite."""
+
+    @abstractmethod
+    def process(self, actions: torch.Tensor) -> torch.Tensor:
+        """Returns the controls, (N, dim) float32, of raw actions (N, dim); changes nothing."""
+
+    def reset(self, env_ids: torch.Tensor) -> None:
+        """Clears the rows' state, if the term has any."""
+
+
+class ActionManager(ManagerBase):
+    """Splits the action among its terms and remembers the last two raw actions.
+
+    Attributes:
+        action: (N, A) raw action of the current step; zero on reset rows.
+        prev_action: (N, A) raw action of the step before; zero on reset rows.
+    """
+
+    def __init__(self, terms: Mapping[str, ActionTermCfg], env: TorchEnv, num_controls: int) -> None:
+        """Makes the terms.
+
+        Args:
+            terms: By name, in the order of their columns.
+            env: The environment.
+            num_controls: Width of the control.
+
+        Raises:
+            ConfigError: No terms, or two of them write the same control column.
+        """
+        super().__init__("actions", env, {})
+        self._action_terms = {name: cfg.make(env, name) for name, cfg in terms.items()}
+        if not self._action_terms:
+            raise ConfigError("actions: there is no term; a policy needs at least one action")
+        n, device = env.num_envs, env.device
+        owners = torch.zeros(num_controls, dtype=torch.int64, device=device)
+        for name, term in self._action_terms.items():
+            owners[term.control_ids] += 1
+            if bool((owners > 1).any()):
+                raise ConfigError(f"actions term {name!r} drives an actuator that another term drives")
+        self.width = sum(len(term.labels) for term in self._action_terms.values())
+        self.action = torch.zeros(n, self.width, device=device)
+        self.prev_action = torch.zeros_like(self.action)
+        self._pending = torch.zeros_like(self.action)
+        self._control = torch.zeros(n, num_controls, device=device)
+
+    @property
+    def active_terms(self) -> tuple[str, ...]:
+        """Names of the terms, in the order of their columns."""
+        return tuple(self._action_terms)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A label for every action column."""
+        return tuple(f"{name}:{label}" for name, term in self._action_terms.items() for label in term.labels)
+
+    @property
+    def bounds(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(A,) lower and (A,) upper bounds of raw actions; may be infinite."""
+        lows, highs = zip(*(term.bounds for term in self._action_terms.values()), strict=True)
+        return torch.cat(lows), torch.cat(highs)
+
+    def process(self, actions: torch.Tensor) -> torch.Tensor:
+        """Returns the control, (N, nu), of raw actions (N, A); `accept` makes them the current ones."""
+        self._pending.copy_(actions)
+        start = 0
+        for term in self._action_terms.values():
+            stop = start + len(term.labels)
+            self._control[:, term.control_ids] = term.process(actions[:, start:stop])
+            start = stop
+        return self._control
+
+    def accept(self) -> None:
+        """Makes the processed actions the current ones."""
+        self.prev_action.copy_(self.action)
+        self.action.copy_(self._pending)
+
+    def _reset_rows(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        self.action[ids] = 0.0
+        self.prev_action[ids] = 0.0
+        for term in self._action_terms.values():
+            term.reset(ids)
+        return {}

@@ -1,0 +1,136 @@
+"""What all managers share: terms bound to an environment, their reset, and their checks."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from unilab_core.errors import ConfigError
+from unilab_core.reset_selectors import resolve_reset_env_ids
+from unilab_managers.term_cfg import TermCfg
+
+if TYPE_CHECKING:
+    from unilab_core.env import TorchEnv
+
+__all__ = ["BoundTerm", "ManagerBase", "Selector", "bind_terms", "check_value"]
+
+Selector = torch.Tensor | slice | None
+
+
+class BoundTerm:
+    """A term ready to be called: a function, or an instance of a class term.
+
+    Attributes:
+        name: Its name in the config.
+        cfg: Its config.
+    """
+
+    def __init__(self, name: str, cfg: TermCfg, env: TorchEnv, owner: str) -> None:
+        """Instantiates a class term.
+
+        Raises:
+            ConfigError: The class cannot be instantiated; names manager and term.
+        """
+        self.name = name
+        self.cfg = cfg
+        self.label = f"{owner} term {name!r}"
+        self._env = env
+        self._params: dict[str, Any] = dict(cfg.params)
+        self._call: Callable[..., Any] = cfg.func
+        self._reset: Callable[[torch.Tensor], None] | None = None
+        if inspect.isclass(cfg.func):
+            try:
+                instance = cfg.func(cfg, env)
+            except Exception as error:
+                raise ConfigError(f"{self.label}: {type(error).__name__}: {error}") from error
+            self._call = instance
+            self._reset = getattr(instance, "reset", None)
+
+    def __call__(self, *leading: torch.Tensor) -> Any:  # noqa: ANN401 - each manager checks its own kind
+        """Calls the term with the environment, `leading` and its parameters."""
+        return self._call(self._env, *leading, **self._params)
+
+    def reset(self, env_ids: torch.Tensor) -> None:
+        """Clears a class term's rows; a function has none."""
+        if self._reset is not None:
+            self._reset(env_ids)
+
+
+def bind_terms(cfgs: Mapping[str, TermCfg], env: TorchEnv, owner: str) -> dict[str, BoundTerm]:
+    """Returns the terms of a manager, in the order of declaration."""
+    return {name: BoundTerm(name, cfg, env, owner) for name, cfg in cfgs.items()}
+
+
+def check_value(value: object, label: str, dtype: torch.dtype, num_envs: int, *, columns: bool) -> torch.Tensor:
+    """Returns `value` if it is what a manager can use.
+
+    Args:
+        value: What a term returned.
+        label: Whose, for the error message.
+        dtype: The dtype it must have.
+        num_envs: N.
+        columns: Whether (N, dim) is expected instead of (N,).
+
+    Raises:
+        ConfigError: Not a tensor, or of another dtype or shape: `(N, 1)` would broadcast against `(N,)` in silence.
+    """
+    expected = f"({num_envs}, dim)" if columns else f"({num_envs},)"
+    if not isinstance(value, torch.Tensor):
+        raise ConfigError(f"{label} returned a {type(value).__name__}, expected a tensor {expected}")
+    good = value.shape[:1] == (num_envs,) and value.ndim == (2 if columns else 1)
+    if not good or value.dtype != dtype:
+        raise ConfigError(f"{label} returned {value.dtype} {tuple(value.shape)}, expected {dtype} {expected}")
+    return value
+
+
+class ManagerBase(ABC):
+    """One kind of terms of one environment.
+
+    Attributes:
+        owner: Its name in error messages, for example `"rewards"`.
+    """
+
+    def __init__(self, owner: str, env: TorchEnv, terms: Mapping[str, TermCfg]) -> None:
+        """Binds the terms."""
+        self.owner = owner
+        self._env = env
+        self._terms = bind_terms(terms, env, owner)
+
+    @property
+    def active_terms(self) -> tuple[str, ...]:
+        """Names of the terms, in the order of declaration."""
+        return tuple(self._terms)
+
+    def recordable_calls(self) -> list[tuple[str, Callable[[], object]]]:
+        """Returns one labelled call per term that reads what the term reads; checks its result."""
+        return []
+
+    def reset(self, env_ids: Selector = None) -> dict[str, torch.Tensor]:
+        """Clears rows of all terms.
+
+        Args:
+            env_ids: (K,) integer row ids, a slice of the rows, or None for all.
+
+        Returns:
+            What there is to say about the rows' episodes: `<key>/sum` and `<key>/count`, 0-d tensors.
+
+        Raises:
+            TypeError: A bool mask, or not an integer tensor.
+            ValueError: An id out of range or given twice.
+        """
+        ids = self._resolve(env_ids)
+        for term in self._terms.values():
+            term.reset(ids)
+        return self._reset_rows(ids)
+
+    def _resolve(self, env_ids: Selector) -> torch.Tensor:
+        return resolve_reset_env_ids(
+            env_ids, num_envs=self._env.num_envs, device=self._env.device, owner=f"{self.owner}.reset"
+        )
+
+    def _reset_rows(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {}

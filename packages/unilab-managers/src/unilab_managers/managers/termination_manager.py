@@ -1,0 +1,74 @@
+"""Terminations: why an episode ends, and whether that is an end or a cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import torch
+
+from unilab_core.errors import UnknownNameError, nearest
+from unilab_managers.managers.manager_base import BoundTerm, ManagerBase, check_value
+from unilab_managers.term_cfg import TerminationTermCfg
+
+if TYPE_CHECKING:
+    from unilab_core.env import TorchEnv
+
+__all__ = ["TerminationManager", "is_time_out"]
+
+
+def is_time_out(term: BoundTerm) -> bool:
+    """Whether a termination term truncates: as its config says, else as its function says of itself."""
+    cfg = term.cfg
+    assert isinstance(cfg, TerminationTermCfg)
+    if cfg.time_out is not None:
+        return cfg.time_out
+    return bool(getattr(cfg.func, "is_time_out", False))
+
+
+class TerminationManager(ManagerBase):
+    """Evaluates every term once a step and keeps which of them ended each row's last episode."""
+
+    def __init__(self, terms: Mapping[str, TerminationTermCfg], env: TorchEnv) -> None:
+        """Binds the terms."""
+        super().__init__("terminations", env, terms)
+        n, device = env.num_envs, env.device
+        self._truncates = {name: is_time_out(term) for name, term in self._terms.items()}
+        self._values = {name: torch.zeros(n, dtype=torch.bool, device=device) for name in terms}
+        self._terminated = torch.zeros(n, dtype=torch.bool, device=device)
+        self._truncated = torch.zeros(n, dtype=torch.bool, device=device)
+
+    def recordable_calls(self) -> list[tuple[str, Callable[[], object]]]:
+        """One checked call per term."""
+        return [(term.label, lambda term=term: self._value(term)) for term in self._terms.values()]  # type: ignore[misc]
+
+    def _value(self, term: BoundTerm) -> torch.Tensor:
+        return check_value(term(), term.label, torch.bool, self._env.num_envs, columns=False)
+
+    def compute(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns (N,) bool terminated and (N,) bool truncated; rewritten by the next call."""
+        self._terminated.zero_()
+        self._truncated.zero_()
+        for name, term in self._terms.items():
+            self._values[name].copy_(self._value(term))
+            into = self._truncated if self._truncates[name] else self._terminated
+            into |= self._values[name]
+        return self._terminated, self._truncated
+
+    def get_term(self, name: str) -> torch.Tensor:
+        """Returns which rows a term ended in the last step, (N,) bool; rewritten by the next step.
+
+        Raises:
+            UnknownNameError: No such term; the message lists the nearest.
+        """
+        if name not in self._values:
+            raise UnknownNameError(f"terminations: unknown term {name!r}; {nearest(name, self._values)}")
+        return self._values[name]
+
+    def _reset_rows(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        count = (self._env.last_episode_length[ids] > 0).sum()
+        log: dict[str, torch.Tensor] = {}
+        for name, values in self._values.items():
+            log[f"Episode_Termination/{name}/sum"] = values[ids].sum().float()
+            log[f"Episode_Termination/{name}/count"] = count
+        return log

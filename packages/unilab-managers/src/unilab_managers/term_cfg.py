@@ -1,0 +1,121 @@
+"""What a config says about each kind of term."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from unilab_managers.noise import NoiseCfg
+from unisim.config import Cfg, FrozenDict, Params
+from unisim.errors import nearest
+from unisim.import_strings import Func
+
+__all__ = [
+    "EventTermCfg",
+    "ObservationGroupCfg",
+    "ObservationTermCfg",
+    "RewardTermCfg",
+    "TermCfg",
+    "TerminationTermCfg",
+]
+
+Numbers = float | tuple[float, ...]
+
+
+class TermCfg(Cfg):
+    """Base of terms that are a function `f(env, **params)` or a class `T(cfg, env)` with such a `__call__`."""
+
+    leading: ClassVar[tuple[str, ...]] = ("env",)
+    """The arguments that the manager passes; `params` holds all others."""
+
+    func: Func
+    params: Params = {}
+
+    @field_validator("params")
+    @classmethod
+    def _match_signature(cls, params: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
+        func = info.data.get("func")
+        return params if func is None else FrozenDict(_bind(func, params, cls.leading))
+
+
+def _bind(func: Callable[..., Any], params: Mapping[str, Any], leading: tuple[str, ...]) -> dict[str, Any]:
+    """Checks parameter names against the term's signature and turns plain data into the configs it declares."""
+    target = func
+    if inspect.isclass(func):
+        if "__call__" not in vars(func) and not any("__call__" in vars(c) for c in func.__mro__[:-1]):
+            raise ValueError(
+                f"class term {func.__name__} has no __call__; define __call__(self, {', '.join(leading)}, **params)"
+            )
+        target = func.__call__
+        leading = ("self", *leading)
+    parameters = list(inspect.signature(target).parameters.values())[len(leading) :]
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return dict(params)
+    names = {p.name for p in parameters}
+    for name in params:
+        if name not in names:
+            raise ValueError(f"{func.__name__} has no parameter {name!r}; {nearest(name, names)}")
+    for p in parameters:
+        if p.default is p.empty and p.name not in params:
+            raise ValueError(f"{func.__name__} needs parameter {p.name!r}")
+    declared = {p.name: p.annotation for p in parameters}
+    return {name: _as_declared(value, declared[name], target) for name, value in params.items()}
+
+
+def _as_declared(value: object, annotation: object, target: Callable[..., Any]) -> object:
+    """Turns a plain mapping into the config that the parameter is annotated with, if it is."""
+    if isinstance(annotation, str):  # postponed: only a name that the term's module knows can be a config
+        annotation = getattr(target, "__globals__", {}).get(annotation)
+    if isinstance(value, Mapping) and isinstance(annotation, type) and issubclass(annotation, Cfg):
+        return annotation.model_validate(value)
+    return value
+
+
+class ObservationTermCfg(TermCfg):
+    """One observation: compute, then noise, clip, scale. The term returns (N, dim) float32."""
+
+    noise: NoiseCfg | None = None
+    clip: tuple[float, float] | None = None
+    scale: Numbers | None = None
+    """One factor, or one per column."""
+
+    @model_validator(mode="after")
+    def _ordered_clip(self) -> ObservationTermCfg:
+        if self.clip is not None and self.clip[0] > self.clip[1]:
+            raise ValueError(f"clip {self.clip} is inverted; expected (low, high)")
+        return self
+
+
+class ObservationGroupCfg(Cfg):
+    """Terms whose columns stand side by side, in the order of declaration."""
+
+    terms: dict[str, ObservationTermCfg]
+    enable_corruption: bool = True
+    """Whether the terms' noise is applied; nothing else depends on it."""
+
+
+class RewardTermCfg(TermCfg):
+    """One summand of the reward: raw value x weight x dt. The term returns (N,) float32."""
+
+    weight: float
+
+
+class TerminationTermCfg(TermCfg):
+    """One reason for an episode to end. The term returns (N,) bool."""
+
+    time_out: bool | None = None
+    """Whether it truncates instead of terminating; None: as the function says of itself."""
+
+
+class EventTermCfg(TermCfg):
+    """Something that happens to rows. The term is called with `(env, env_ids, **params)`."""
+
+    leading: ClassVar[tuple[str, ...]] = ("env", "env_ids")
+
+    mode: Literal["reset"]
+    """When: `"reset"` for every row that is being reset, while its new state is staged."""
+    min_step_count_between_reset: Annotated[int, Field(ge=0)] = 0
+    """Rows that triggered less than so many environment steps ago are left out; the first trigger never is."""

@@ -1,0 +1,1 @@
+from .register import register as register

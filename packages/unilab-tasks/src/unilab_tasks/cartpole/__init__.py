@@ -1,0 +1,1 @@
+"""Cart-pole: balance and swing-up."""

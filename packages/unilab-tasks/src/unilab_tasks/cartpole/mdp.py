@@ -1,0 +1,48 @@
+"""Terms of the cart-pole tasks.
+
+The reward has the smooth form of the control suite's cart-pole (Tassa et al., "DeepMind Control Suite",
+arXiv:1801.00690): a product of factors in [0, 1] for an upright pole, a centred cart, a small control and a slow pole.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from unilab_managers import ManagerBasedRlEnv
+
+__all__ = ["pole_angle_cos_sin", "smooth_reward"]
+
+_DECAY = -math.log(0.1)
+"""A Gaussian tolerance is worth 0.1 at its margin."""
+
+
+def _slider_and_hinge(env: ManagerBasedRlEnv) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    data = env.scene["robot"].data
+    return data.joint_pos[:, 0], data.joint_pos[:, 1], data.joint_vel[:, 1]
+
+
+def pole_angle_cos_sin(env: ManagerBasedRlEnv) -> torch.Tensor:
+    """Returns cosine and sine of the pole's angle, (N, 2); (1, 0) when upright."""
+    _, angle, _ = _slider_and_hinge(env)
+    return torch.stack([angle.cos(), angle.sin()], dim=-1)
+
+
+def smooth_reward(env: ManagerBasedRlEnv, position_margin: float, velocity_margin: float) -> torch.Tensor:
+    """Returns the smooth reward, (N,) in [0, 1]; 1 for an upright, resting pole over the middle of the rail.
+
+    Args:
+        env: The environment.
+        position_margin: Distance from the middle at which the position factor has fallen to 0.55, m.
+        velocity_margin: Speed of the pole at which the velocity factor has fallen to 0.55, rad/s.
+    """
+    position, angle, velocity = _slider_and_hinge(env)
+    control = env.action_manager.action[:, 0].clamp(-1.0, 1.0)
+    upright = (angle.cos() + 1.0) / 2.0
+    centred = (1.0 + torch.exp(-_DECAY * (position / position_margin).square())) / 2.0
+    small_control = (4.0 + (1.0 - control.square()).clamp(min=0.0)) / 5.0
+    slow = (1.0 + torch.exp(-_DECAY * (velocity / velocity_margin).square())) / 2.0
+    return upright * centred * small_control * slow

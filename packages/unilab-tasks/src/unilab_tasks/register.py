@@ -1,0 +1,21 @@
+"""Registers the tasks of this package; imports neither torch nor an engine."""
+
+from unilab_core.registry import TaskSpec, register_task
+
+__all__ = ["register"]
+
+
+def register() -> None:
+    """Adds every task; called through the entry point `unilab.tasks`."""
+    for name, summary in (
+        ("balance", "Keep the pole of a cart upright"),
+        ("swingup", "Swing the pole of a cart up and keep it upright"),
+    ):
+        register_task(
+            TaskSpec(
+                name=f"cartpole-{name}",
+                env_cfg=f"unilab_tasks.cartpole.env_cfg:cartpole_{name}",
+                learners={"ppo": "unilab_tasks.cartpole.learners:cartpole_ppo"},
+                summary=summary,
+            )
+        )

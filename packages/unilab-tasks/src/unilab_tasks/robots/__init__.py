@@ -1,0 +1,1 @@
+"""Robot models, built from tables; no files, no meshes."""
