@@ -1,0 +1,5 @@
+"""Learners for batched Torch environments, run folders, and the train and eval commands."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

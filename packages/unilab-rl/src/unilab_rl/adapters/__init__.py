@@ -1,0 +1,1 @@
+"""Bridges to learners written by others."""

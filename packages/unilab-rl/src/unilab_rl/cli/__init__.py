@@ -1,0 +1,1 @@
+"""The commands `unilab train` and `unilab eval`."""

@@ -1,0 +1,142 @@
+"""What the one runner asks of every learner, on-policy or off-policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic import Field
+
+from unilab_core import Cfg
+
+if TYPE_CHECKING:
+    import torch
+
+    from unilab_rl.contracts.env import EnvProtocol
+
+__all__ = ["Algorithm", "Iteration", "Learner", "LearnerCfg", "LearnerState", "Policy"]
+
+
+class LearnerCfg(Cfg):
+    """What the runner needs to know of every learner's config."""
+
+    iterations: int = Field(default=300, ge=1)
+    """Budget of a run that names none. Default: 0.9 million steps of 128 environments, 24 steps an iteration."""
+
+    save_interval: int = Field(default=50, ge=1)
+    """Iterations between two checkpoints; the last iteration is always saved."""
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What one call of `Learner.iterate` did."""
+
+    env_steps: int
+    """Environment steps taken, summed over rows."""
+
+    collect_s: float
+    """Wall-clock seconds spent acting and stepping."""
+
+    learn_s: float
+    """Wall-clock seconds spent updating."""
+
+    metrics: dict[str, float]
+    """Finite numbers under namespaced keys: `Loss/value`, `Episode/return`, `Episode_Reward/<term>`, ..."""
+
+
+@dataclass(frozen=True)
+class LearnerState:
+    """Everything that a learner needs to continue, as plain data and tensors of its own.
+
+    Each part is what `torch.load(weights_only=True)` can read back: dicts, lists, numbers, strings, tensors.
+    """
+
+    learner: dict[str, Any]
+    """Parameters and buffers, normalisers excepted."""
+
+    optimizer: dict[str, Any]
+    """State of every optimiser, learning rates included."""
+
+    normalizer: dict[str, Any]
+    """Statistics of observation and reward normalisers."""
+
+    rng: dict[str, Any] = field(default_factory=dict)
+    """States of the random generators that the learner draws from."""
+
+
+class Policy(Protocol):
+    """A deterministic policy."""
+
+    def __call__(self, obs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Returns fresh actions (N, A) float32 for raw observation groups, each (N, width)."""
+        ...
+
+
+class Learner(Protocol):
+    """One learner bound to one environment."""
+
+    def iterate(self) -> Iteration:
+        """Collects and learns once.
+
+        Raises:
+            NonFiniteError: A loss or a parameter is no longer finite.
+        """
+        ...
+
+    def state(self) -> LearnerState:
+        """Returns a copy of everything needed to continue; later iterations don't change it."""
+        ...
+
+    def load_state(self, state: LearnerState) -> None:
+        """Continues from a state that a learner of the same config returned.
+
+        Raises:
+            ValueError: Names or shapes differ; nothing was changed.
+        """
+        ...
+
+    def policy(self) -> Policy:
+        """Returns the deterministic policy, which follows later iterations."""
+        ...
+
+
+class Algorithm(Protocol):
+    """A way to learn, found by name through the entry-point group `unilab.algorithms`."""
+
+    @property
+    def name(self) -> str:
+        """The short lower-case name, for example `"ppo"`."""
+        ...
+
+    @property
+    def config_type(self) -> type[LearnerCfg]:
+        """The class of its config."""
+        ...
+
+    def require(self) -> None:
+        """Does nothing where everything that the algorithm needs is installed.
+
+        Raises:
+            CapabilityError: Something is missing; the message names the extra to install.
+        """
+        ...
+
+    def make_learner(self, env: EnvProtocol, cfg: LearnerCfg, *, seed: int) -> Learner:
+        """Builds a learner on `env`, whose rows it resets; equal seeds learn equally.
+
+        Raises:
+            ConfigError: `cfg` is of another type or doesn't fit the environment.
+            CapabilityError: As from `require`.
+        """
+        ...
+
+    def make_policy(self, env: EnvProtocol, cfg: LearnerCfg, state: LearnerState) -> Policy:
+        """Builds the deterministic policy of a saved state for `env`, which is neither reset nor stepped.
+
+        Raises:
+            ConfigError: `cfg` is of another type.
+            ValueError: The state doesn't fit the environment's observations or actions.
+            CapabilityError: As from `require`.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""Runs learners: the loop, its interruption, whole sessions and evaluation."""
