@@ -15,7 +15,7 @@ def register() -> None:
             TaskSpec(
                 name=f"cartpole-{name}",
                 env_cfg=f"unilab_tasks.cartpole.env_cfg:cartpole_{name}",
-                learners={"ppo": "unilab_tasks.cartpole.learners:cartpole_ppo"},
+                learners={"ppo": f"unilab_tasks.cartpole.learners:{name}_ppo"},
                 summary=summary,
             )
         )

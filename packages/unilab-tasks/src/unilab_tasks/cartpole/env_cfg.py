@@ -24,7 +24,9 @@ _SLIDER = SceneEntityCfg(joint_names=("slider",))
 _HINGE = SceneEntityCfg(joint_names=("hinge",))
 
 
-def _cartpole(hinge_pos: float, slider_offset: float, hinge_offset: float, vel_offset: float) -> ManagerBasedRlEnvCfg:
+def _cartpole(
+    hinge_pos: float, slider_offset: float, hinge_offset: float, vel_offset: float
+) -> ManagerBasedRlEnvCfg:
     """Returns the task whose episodes begin with the pole at `hinge_pos`, give or take the offsets."""
     still = (-vel_offset, vel_offset)
     return ManagerBasedRlEnvCfg(

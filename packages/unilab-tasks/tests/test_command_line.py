@@ -1,0 +1,79 @@
+"""The command line from end to end: a policy learns, and every wrong input is one message, exit 2 and no trace."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from unilab_core.cli import main
+
+Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_list_shows_both_tasks_and_imports_no_engine(cli: Cli):
+    found = json.loads(cli("list", "--json").stdout)
+    assert [task["name"] for task in found["tasks"]] == ["cartpole-balance", "cartpole-swingup"]
+    assert found["backends"] == ["mujoco"]
+    assert found["algorithms"] == ["ppo"]
+
+
+def test_training_reaches_95_percent_of_the_maximum_return(cli: Cli, tmp_path: Path):
+    trained = cli("train", "cartpole-balance", "--iterations", "25")
+    assert trained.returncode == 0, trained.stderr
+    run = next((tmp_path / "runs" / "cartpole-balance").iterdir())
+    assert f"unilab eval runs/cartpole-balance/{run.name}" in trained.stdout
+    measured = cli("eval", "latest", "--json")
+    assert measured.returncode == 0, measured.stderr
+    assert json.loads(measured.stdout)["policy"]["return_mean"] > 0.95 * 500
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["train", "cartpole-balanse"], "did you mean 'cartpole-balance'"),
+        (["trian", "cartpole-balance"], "did you mean 'train'"),
+        (["train", "cartpole-balance", "--set", "rewards.smoth.weight=2"], "did you mean 'smooth'"),
+        (["train", "cartpole-balance", "--set", "decimation=two"], "decimation"),
+        (
+            ["train", "cartpole-balance", "--set", "rewards.smooth.params.margin=1"],
+            "has no parameter 'margin'",
+        ),
+        (["train", "cartpole-balance", "--set", "learner.gama=0.9"], "did you mean 'gamma'"),
+        (["train", "cartpole-balance", "--algo", "pppo"], "'ppo'"),
+        (["train", "cartpole-balance", "--backend", "mujco"], "did you mean 'mujoco'"),
+        (["train", "cartpole-balance", "--device", "cuda"], "'cuda'"),
+        (["train", "cartpole-balance", "--num-envs", "0"], "num-envs"),
+        (["eval", "latest"], "no run"),
+    ],
+)
+def test_bad_input_is_one_message_exit_2_and_leaves_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    args: list[str],
+    message: str,
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(args) == 2
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert "Traceback" not in shown
+    assert _files(tmp_path) == []
+
+
+def test_an_unwritable_run_folder_is_named_before_anything_is_built(cli: Cli, tmp_path: Path):
+    blocked = tmp_path / "taken"
+    blocked.write_text("a file where the runs should go")
+    failed = cli("train", "cartpole-balance", "--runs", str(blocked), "--iterations", "1")
+    assert failed.returncode == 2
+    assert str(blocked) in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert _files(tmp_path) == ["taken"]
