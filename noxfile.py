@@ -1,0 +1,177 @@
+"""Sessions that check the workspace; `python3 dev.py run --locked nox` runs those that are default."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+PACKAGES = ["unisim", "unilab-core", "unilab-managers", "unilab-rl", "unilab-tasks"]
+SOURCES = [f"packages/{package}/src" for package in PACKAGES]
+CLOSURES = {  # the layers that an installation holds, without and with what its tests ask for
+    "unisim": {"unisim"},
+    "unilab-core": {"unisim", "unilab-core"},
+    "unilab-managers": {"unisim", "unilab-core", "unilab-managers"},
+    "unilab-rl": {"unisim", "unilab-core", "unilab-rl"},
+    "unilab-tasks": {"unisim", "unilab-core", "unilab-managers", "unilab-tasks"},
+}
+TEST_CLOSURES = CLOSURES | {"unilab-tasks": set(PACKAGES)}
+QUIET = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "MUJOCO_GL": "egl"}
+
+# Where uv keeps things and how it reaches the network may be set from outside. All else that uv and pip read
+# from the environment could change what is resolved, and so what is written to uv.lock.
+KEPT = {
+    "UV_CACHE_DIR",
+    "UV_CONCURRENT_DOWNLOADS",
+    "UV_HTTP_TIMEOUT",
+    "UV_LINK_MODE",
+    "UV_OFFLINE",
+    "UV_PYTHON_INSTALL_DIR",
+    "UV_SYSTEM_CERTS",
+}
+for variable in [name for name in os.environ if name.startswith(("UV_", "PIP_")) and name not in KEPT]:
+    del os.environ[variable]
+for variable in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
+    os.environ.pop(variable, None)
+
+nox.needs_version = ">=2025.10"
+nox.options.default_venv_backend = "uv"
+nox.options.reuse_venv = "yes"  # `uv sync` is exact: what a session does not name is removed
+nox.options.error_on_missing_interpreters = True
+
+
+def sync(session: nox.Session, *args: str) -> None:
+    """Make the session's environment exactly what the lock holds for these arguments."""
+    session.run_install(
+        *("uv", "sync", "--locked", "--quiet", "--no-default-groups", *args),
+        env={"UV_PROJECT_ENVIRONMENT": session.virtualenv.location},
+        external=True,
+    )
+
+
+def layers_in(session: nox.Session, python: str | Path = "python") -> set[str]:
+    """The distributions of this workspace that an environment holds."""
+    program = "import importlib.metadata as m; print(*{d.name for d in m.distributions()}, sep='\\n')"
+    installed = session.run(str(python), "-I", "-c", program, silent=True, external=True, log=False)
+    return set(PACKAGES) & set(str(installed).split())
+
+
+def expect(session: nox.Session, what: str, found: set[str], wanted: set[str]) -> None:
+    """Fail the session unless both sets are equal."""
+    if found != wanted:
+        session.error(f"{what}: found {sorted(found)}, expected {sorted(wanted)}")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style and formatting."""
+    sync(session, "--only-group", "lint")
+    session.run("ruff", "check", *session.posargs)
+    session.run("ruff", "format", "--check")
+
+
+@nox.session
+def lock(session: nox.Session) -> None:
+    """uv.lock fits the pyproject files, names one public registry and nothing of this machine."""
+    sync(session, "--only-group", "lint")
+    session.run("uv", "lock", "--check", external=True)
+    session.run("python", "scripts/check_lock.py")
+
+
+@nox.session
+def dag(session: nox.Session) -> None:
+    """Imports point downwards and are declared, ranges fit; then the tests of these checks."""
+    sync(session, "--only-group", "lint", "--only-group", "test")
+    path = {"PYTHONPATH": os.pathsep.join(SOURCES)}
+    session.run("lint-imports", "--no-cache", "--no-logo", env=path)
+    session.run("python", "scripts/check_imports.py")
+    session.run("python", "scripts/check_names.py")
+    session.run("python", "scripts/check_versions.py")
+    session.run("pytest", "-q", "scripts/tests", *session.posargs)
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Static types, strict, with every extra installed."""
+    sync(session, "--all-packages", "--all-extras", "--group", "types")
+    session.run("mypy", *SOURCES, "scripts", "dev.py", *session.posargs)
+
+
+@nox.session
+@nox.parametrize("package", PACKAGES, ids=PACKAGES)
+def tests(session: nox.Session, package: str) -> None:
+    """One package's tests, in an environment that holds only the layers it declares."""
+    sync(session, "--package", package, "--group", "test", "--group", "layers")
+    expect(session, f"the test environment of {package}", layers_in(session), TEST_CLOSURES[package])
+    session.run("pytest", f"packages/{package}/tests", *session.posargs, env=QUIET)
+
+
+@nox.session
+def example(session: nox.Session) -> None:
+    """The pendulum example, with unilab-core and a MuJoCo backend and no layer above."""
+    sync(session, "--only-group", "example")
+    expect(session, "the example's environment", layers_in(session), {"unisim", "unilab-core"})
+    session.run("python", "examples/pendulum/pendulum.py", env=QUIET)
+
+
+@nox.session
+def wheels(session: nox.Session) -> None:
+    """Each layer alone, from its wheel, in an environment that never saw this checkout."""
+    place = Path(session.create_tmp())
+    dist, constraints = place / "dist", place / "constraints.txt"
+    session.run("uv", "build", "--quiet", "--clear", "--all-packages", "--out-dir", str(dist), external=True)
+    session.run(
+        *("uv", "export", "--quiet", "--locked", "--all-packages", "--all-extras", "--no-default-groups"),
+        *("--no-emit-workspace", "--no-hashes", "--output-file", str(constraints)),
+        external=True,
+        silent=True,
+    )
+    ours = {wheel.name.split("-")[0].replace("_", "-"): wheel.resolve() for wheel in dist.glob("*.whl")}
+    expect(session, "the wheels that were built", set(ours), set(PACKAGES))
+    with constraints.open(
+        "a"
+    ) as file:  # the exact files: a stranger's distribution of the same name cannot be taken
+        file.writelines(f"{name} @ {wheel.as_uri()}\n" for name, wheel in ours.items())
+    for target in [*PACKAGES, "unilab-tasks[train]"]:
+        package = target.split("[")[0]
+        python = clean_environment(session, place / target, constraints, target)
+        wanted = CLOSURES[package] if target == package else set(PACKAGES)
+        expect(session, f"an environment with {target} alone", layers_in(session, python), wanted)
+        session.run(str(python), "-I", "scripts/smoke.py", target, env=QUIET, external=True)
+
+
+def clean_environment(session: nox.Session, folder: Path, constraints: Path, target: str) -> Path:
+    """The interpreter of a new environment that holds one target and what it depends on."""
+    session.run("uv", "venv", "--quiet", "--clear", "--python", sys.executable, str(folder), external=True)
+    python = folder / "bin" / "python"
+    session.run(
+        *("uv", "pip", "install", "--quiet", "--no-config", "--python", str(python)),
+        *("--constraints", str(constraints), target),
+        external=True,
+    )
+    return python
+
+
+@nox.session(default=False)
+@nox.parametrize("package", PACKAGES, ids=PACKAGES)
+def floors(session: nox.Session, package: str) -> None:
+    """One package's tests on the oldest versions that it says it supports."""
+
+    def groups(folder: str) -> dict[str, list[str]]:
+        return tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["dependency-groups"]
+
+    wanted = {item.split("[")[0]: item for item in groups(f"packages/{package}")["layers"]}
+    layers = [f"packages/{wanted.pop(name, name)}" for name in sorted(TEST_CLOSURES[package])]
+    session.run_install(
+        *("uv", "pip", "install", "--quiet", "--resolution", "lowest-direct"),
+        *(part for layer in layers for part in ("--editable", layer)),
+        *wanted.values(),
+        *groups(".")["test"],
+        external=True,
+    )
+    session.run("uv", "pip", "list", external=True)
+    session.run("pytest", f"packages/{package}/tests", *session.posargs, env=QUIET)
