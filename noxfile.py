@@ -175,3 +175,10 @@ def floors(session: nox.Session, package: str) -> None:
     )
     session.run("uv", "pip", "list", external=True)
     session.run("pytest", f"packages/{package}/tests", *session.posargs, env=QUIET)
+
+
+@nox.session(default=False)
+def learning(session: nox.Session) -> None:
+    """The shipped presets on three seeds against their bars; the evidence goes to docs/results/."""
+    sync(session, "--package", "unilab-tasks", "--extra", "train")
+    session.run("python", "scripts/learning.py", *session.posargs, env={"OMP_WAIT_POLICY": "PASSIVE"})

@@ -5,7 +5,6 @@ Dimensions are those of the classic control benchmark: cart 1 kg, pole 1 m and 0
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +42,7 @@ def build_cartpole(**changes: float) -> Any:  # noqa: ANN401 - mujoco ships no t
     Raises:
         TypeError: A name that the table does not have.
     """
-    table = CartpoleTable(**{**vars(CARTPOLE), **changes})  # type: ignore[arg-type]
+    table = CartpoleTable(**{**vars(CARTPOLE), **changes})
     spec = mujoco.MjSpec()
     spec.compiler.degree = False
     cart = _add_cart(spec, table)
@@ -86,6 +85,6 @@ def _add_cart(spec: Any, table: CartpoleTable) -> Any:  # noqa: ANN401 - mujoco 
     return cart
 
 
-def _add_shape(body: Any, **geom: Mapping[str, Any]) -> None:  # noqa: ANN401 - mujoco ships no types
+def _add_shape(body: Any, **geom: object) -> None:  # noqa: ANN401 - mujoco ships no types
     """Adds a geom that touches nothing: this model needs no contacts, and they would cost the most."""
     body.add_geom(contype=0, conaffinity=0, **geom)
