@@ -52,10 +52,16 @@ class TensorCapabilities:
         """Refuses what contradicts itself."""
         host = self.execution is TensorExecution.HOST_BRIDGE
         rules = (
-            (host == (self.data_plane == "packets"), "HOST_BRIDGE goes with packets, DEVICE_RESIDENT with views"),
+            (
+                host == (self.data_plane == "packets"),
+                "HOST_BRIDGE goes with packets, DEVICE_RESIDENT with views",
+            ),
             (not (host and self.graph_capture), "graph_capture needs DEVICE_RESIDENT"),
             (not (host and self.owns_stream), "owns_stream needs DEVICE_RESIDENT"),
-            (host or self.process_topology == "learner_process", "DEVICE_RESIDENT lives in the learner's process"),
+            (
+                host or self.process_topology == "learner_process",
+                "DEVICE_RESIDENT lives in the learner's process",
+            ),
             (bool(self.accepted_devices), "accepted_devices is empty"),
             ({"qpos", "qvel"} <= set(self.state_fields), "state_fields lacks 'qpos' or 'qvel'"),
             (self.selected_reset or not self.randomizable_fields, "randomizable_fields need selected_reset"),

@@ -11,11 +11,12 @@ from pydantic_core import PydanticCustomError
 
 from unisim import yaml12
 from unisim.errors import ConfigError, nearest
-from unisim.import_strings import import_object, import_string
+from unisim.import_strings import import_object, import_string, to_callable
 
 __all__ = ["Cfg", "FrozenDict", "Params", "parse_overrides"]
 
 _TARGET = "_target_"
+_FUNC = "_func_"
 
 
 class FrozenDict(dict[str, Any]):
@@ -24,7 +25,7 @@ class FrozenDict(dict[str, Any]):
     def _refuse(self, *_args: object, **_kwargs: object) -> NoReturn:
         raise TypeError("a config is frozen; make a changed copy with cfg.with_({'path.to.field': value})")
 
-    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse
 
     def __reduce__(self) -> tuple[type[FrozenDict], tuple[dict[str, Any]]]:
         """Pickles by value: a plain dict's protocol would call `__setitem__`."""
@@ -43,23 +44,29 @@ def _thaw(value: object) -> object:
 def _freeze(value: object) -> object:
     if isinstance(value, dict):
         return FrozenDict({k: _freeze(v) for k, v in value.items()})
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return tuple(_freeze(v) for v in value)
     return value
 
 
 def _plain_param(value: object, path: str) -> object:
     """Normalises one value of a term's `params` to something that YAML gives back unchanged."""
-    if isinstance(value, Cfg) or value is None or isinstance(value, str | bool | int):
+    if isinstance(value, Cfg) or value is None or isinstance(value, bool):
         return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"{path} is {value}; expected a finite number")
-        return value
+    for kind in (str, int, float):
+        if isinstance(value, kind):  # an enum's member or a NumPy scalar becomes what it stands for
+            plain = kind(value)
+            if not isinstance(plain, str) and not math.isfinite(plain):
+                raise ValueError(f"{path} is {value}; expected a finite number")
+            return plain
     if isinstance(value, list | tuple):
         return tuple(_plain_param(v, f"{path}[{i}]") for i, v in enumerate(value))
     if isinstance(value, Mapping):
         if isinstance(value.get(_TARGET), str):
             target = _import_target(value[_TARGET], Cfg)
             return target.model_validate({k: v for k, v in value.items() if k != _TARGET})
+        if value.keys() == {_FUNC}:
+            return to_callable(value[_FUNC])
         return FrozenDict({str(k): _plain_param(v, f"{path}.{k}") for k, v in value.items()})
     if callable(value):
         import_string(value)
@@ -130,7 +137,8 @@ class Cfg(BaseModel):
         if _TARGET in data:
             target = _import_target(data[_TARGET], cls)  # type: ignore[assignment]
         if target is not cls:
-            return target.__pydantic_validator__.validate_python(fields)
+            cfg: Self = target.__pydantic_validator__.validate_python(fields)
+            return cfg
         for key in fields:
             if key not in cls.model_fields:
                 raise PydanticCustomError(
@@ -153,7 +161,7 @@ class Cfg(BaseModel):
 
         Args:
             overrides: Dotted path to value, for example `{"rewards.upright.weight": 2.0}`. `None` for an entry
-                of a mapping of terms removes the entry.
+                of a mapping of terms removes the entry; a parameter in `params` becomes None.
 
         Raises:
             ConfigError: A path does not exist (with the nearest names), or a value is not valid there.
@@ -161,14 +169,14 @@ class Cfg(BaseModel):
         tree: dict[str, Any] = {}
         for path, value in overrides.items():
             _plant(tree, path, value)
-        return type(self).model_validate(_graft(self, tree, ""))
+        return type(self).model_validate(_graft(self, tree, "", is_open=False))
 
     def to_data(self) -> dict[str, Any]:
         """Returns plain dicts, lists and scalars that `model_validate` turns back into an equal config.
 
         `_target_` names the class of the config itself and of every part that its field's annotation does not name.
         """
-        data = _to_data(self)
+        data = _to_data(self, None, free=False)
         assert isinstance(data, dict)
         return data
 
@@ -189,22 +197,30 @@ class Cfg(BaseModel):
         """
         data = yaml12.load(text, source=source)
         if not isinstance(data, Mapping):
-            raise ConfigError(f"{source}: got {type(data).__name__}, expected a mapping of {cls.__name__} fields")
+            raise ConfigError(
+                f"{source}: got {type(data).__name__}, expected a mapping of {cls.__name__} fields"
+            )
         return cls.model_validate(data)
 
 
-def _to_data(value: object, declared: object = None) -> object:
-    """Returns plain data; a config says its class by `_target_` unless `declared` already says exactly that."""
+def _to_data(value: object, declared: object, *, free: bool) -> object:
+    """Returns plain data; a config says its class by `_target_` unless `declared` already says exactly that.
+
+    Where values are `free`, as in `params`, a function says by `_func_` that it is no string.
+    """
     if isinstance(value, Cfg):
         head = {} if type(value) in _classes(declared) else {_TARGET: import_string(type(value))}
         fields = type(value).model_fields
-        return head | {name: _to_data(getattr(value, name), fields[name].annotation) for name in fields}
+        return head | {
+            name: _to_data(getattr(value, name), field.annotation, free=name in value.open_mappings)
+            for name, field in fields.items()
+        }
     if isinstance(value, Mapping):
-        return {k: _to_data(v, declared) for k, v in value.items()}
+        return {k: _to_data(v, declared, free=free) for k, v in value.items()}
     if isinstance(value, tuple):
-        return [_to_data(v, declared) for v in value]
+        return [_to_data(v, declared, free=free) for v in value]
     if callable(value):
-        return import_string(value)
+        return {_FUNC: import_string(value)} if free else import_string(value)
     return value
 
 
@@ -234,7 +250,7 @@ class _Branch(dict[str, Any]):
     """An inner node of the override tree, told apart from a dict given as a value."""
 
 
-def _graft(node: object, tree: Mapping[str, Any], path: str) -> object:
+def _graft(node: object, tree: Mapping[str, Any], path: str, *, is_open: bool) -> object:
     """Returns `node` with the overrides of `tree` in place, as data to validate once from the root."""
     if isinstance(node, Cfg):
         fields: dict[str, Any] = dict(node.__dict__)
@@ -242,7 +258,6 @@ def _graft(node: object, tree: Mapping[str, Any], path: str) -> object:
         is_open = False
     elif isinstance(node, Mapping):
         fields, valid = dict(node), node
-        is_open = path.rpartition(".")[2] in Cfg.open_mappings
     else:
         raise ConfigError(f"override {path!r}: nothing lies below it; it holds {node!r}")
     for name, sub in tree.items():
@@ -250,8 +265,9 @@ def _graft(node: object, tree: Mapping[str, Any], path: str) -> object:
         if name not in fields and not is_open:
             raise ConfigError(f"override {here!r}: unknown key {name!r}; {nearest(name, valid)}")
         if isinstance(sub, _Branch):
-            fields[name] = _graft(fields.get(name), sub, here)
-        elif sub is None and isinstance(node, Mapping):
+            below = name in node.open_mappings if isinstance(node, Cfg) else is_open
+            fields[name] = _graft(fields.get(name), sub, here, is_open=below)
+        elif sub is None and isinstance(node, Mapping) and not is_open:
             fields.pop(name)
         else:
             fields[name] = sub

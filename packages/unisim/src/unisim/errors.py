@@ -30,8 +30,12 @@ class NonFiniteError(ValueError):
     """A NaN or an infinity where a finite number is required; the message names where it was found."""
 
 
+def _likeness(a: str, b: str) -> float:
+    return difflib.SequenceMatcher(None, a.lower(), b.lower()).ratio()
+
+
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """Returns a hint that names the valid names closest to `name`, or all of a short list.
+    """Returns a hint that names the valid names closest to `name`, the closest first, or all of a short list.
 
     Args:
         name: The unknown name.
@@ -42,7 +46,7 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     """
     names = sorted(valid)
     close = difflib.get_close_matches(name.lower(), [n.lower() for n in names], n=3, cutoff=0.6)
-    matches = [n for n in names if n.lower() in close]
+    matches = sorted((n for n in names if n.lower() in close), key=lambda n: -_likeness(name, n))
     if matches:
         return "did you mean " + " or ".join(repr(n) for n in matches) + "?"
     if not names:

@@ -19,6 +19,10 @@ from unisim.transfer import HostBridgeTransferPlan
 __all__ = ["HostBridgeBackend"]
 
 
+def _kind(value: object) -> str:
+    return str(value.dtype) if isinstance(value, torch.Tensor) else type(value).__name__
+
+
 class HostBridgeBackend(SimBackend):
     """A backend whose state lives in host memory.
 
@@ -50,6 +54,7 @@ class HostBridgeBackend(SimBackend):
 
     def tensor_execution(self) -> TensorExecution:
         """HOST_BRIDGE."""
+        self._alive("tensor_execution")
         return TensorExecution.HOST_BRIDGE
 
     def get_state_views(self, fields: Sequence[str] | None = None) -> Mapping[str, torch.Tensor]:
@@ -58,7 +63,9 @@ class HostBridgeBackend(SimBackend):
         wanted = tuple(STATE_FIELDS if fields is None else fields)
         for name in wanted:
             if name not in STATE_FIELDS:
-                raise KeyError(f"{self._owner}.get_state_views: unknown {name!r}; {nearest(name, STATE_FIELDS)}")
+                raise KeyError(
+                    f"{self._owner}.get_state_views: unknown {name!r}; {nearest(name, STATE_FIELDS)}"
+                )
         layout = ReadLayout(HostBridgeSpec(state=wanted), self._layout)
         packet = torch.empty(self.num_envs, layout.width)
         self.pack_rows(layout, packet, None)
@@ -77,11 +84,12 @@ class HostBridgeBackend(SimBackend):
         """Advances every row; see `SimBackend`."""
         self._alive("step_tensor")
         owner = f"{self._owner}.step_tensor"
-        if not isinstance(ctrl, torch.Tensor) or ctrl.dtype != torch.float32:
-            got = ctrl.dtype if isinstance(ctrl, torch.Tensor) else type(ctrl).__name__
+        if (got := _kind(ctrl)) != "torch.float32":
             raise TypeError(f"{owner}: ctrl is {got}, expected a float32 tensor")
         if ctrl.device.type != "cpu":
-            raise ValueError(f"{owner}: ctrl is on {ctrl.device}; drive other devices through the compiled plan")
+            raise ValueError(
+                f"{owner}: ctrl is on {ctrl.device}; drive other devices through the compiled plan"
+            )
         if tuple(ctrl.shape) != (self.num_envs, self._layout.nu) or not ctrl.is_contiguous():
             raise ValueError(
                 f"{owner}: ctrl has shape {tuple(ctrl.shape)}{'' if ctrl.is_contiguous() else ', not contiguous'}; "
@@ -93,7 +101,7 @@ class HostBridgeBackend(SimBackend):
         if not bool(finite.all()):
             rows = torch.nonzero(~finite.all(dim=1)).flatten().tolist()
             raise NonFiniteError(f"{owner}: control of rows {rows[:8]} is not finite; physics has not moved")
-        self._advance(ctrl, nsteps)
+        self._advance(ctrl.detach(), nsteps)
 
     def apply_reset(self, reset_mask: torch.Tensor, payload: ResetPayload) -> None:
         """Commits one reset; see `SimBackend`."""

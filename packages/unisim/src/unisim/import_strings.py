@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ from pydantic import BeforeValidator
 
 from unisim.errors import ConfigError, nearest
 
-__all__ = ["Func", "import_object", "import_string"]
+__all__ = ["Func", "import_object", "import_string", "to_callable"]
 
 
 def import_object(text: str) -> Any:  # noqa: ANN401 - whatever the string names
@@ -24,7 +25,7 @@ def import_object(text: str) -> Any:  # noqa: ANN401 - whatever the string names
         raise ConfigError(f"{text!r} is not an import string; expected 'package.module:name'")
     try:
         found: Any = importlib.import_module(module_name)
-    except ImportError as error:
+    except Exception as error:
         raise ConfigError(f"{text!r}: cannot import module {module_name!r} ({error})") from error
     for part in qualname.split("."):
         if not hasattr(found, part):
@@ -38,7 +39,7 @@ def import_string(obj: Any) -> str:  # noqa: ANN401 - any function or class
     """Returns the `"package.module:name"` under which `obj` can be imported again.
 
     Raises:
-        ConfigError: A lambda, a partial or a local function: no import string leads back to it.
+        ConfigError: A lambda, a partial, a bound or a local function: no import string leads back to it.
     """
     module = getattr(obj, "__module__", None)
     qualname = getattr(obj, "__qualname__", None)
@@ -49,10 +50,19 @@ def import_string(obj: Any) -> str:  # noqa: ANN401 - any function or class
             f"{module}:{qualname} is a lambda or a local function, which no import string leads back to; "
             "define it at module level"
         )
+    if inspect.ismethod(obj) and not inspect.isclass(obj.__self__):
+        raise ConfigError(
+            f"{module}:{qualname} is a method of one object; use a function defined at module level"
+        )
     return f"{module}:{qualname}"
 
 
-def _to_callable(value: object) -> object:
+def to_callable(value: object) -> object:
+    """Returns the function or class that `value` is, or that it names as an import string.
+
+    Raises:
+        ConfigError: Not callable, or no import string leads back to it.
+    """
     if isinstance(value, str):
         value = import_object(value)
     if not callable(value):
@@ -61,5 +71,5 @@ def _to_callable(value: object) -> object:
     return value
 
 
-Func = Annotated[Callable[..., Any], BeforeValidator(_to_callable)]
+Func = Annotated[Callable[..., Any], BeforeValidator(to_callable)]
 """A config field that holds a module-level function or class, given as such or as an import string."""

@@ -71,7 +71,9 @@ def validate_payload(payload: ResetPayload, layout: ModelLayout, *, num_envs: in
             _reject(owner, f"model field {name!r} was not declared when the backend was made")
         expected = (ids.numel(), widths[name])
         if values.dtype != torch.float32 or tuple(values.shape) != expected:
-            _reject(owner, f"{name} is {values.dtype} {tuple(values.shape)}, expected torch.float32 {expected}")
+            _reject(
+                owner, f"{name} is {values.dtype} {tuple(values.shape)}, expected torch.float32 {expected}"
+            )
         finite = torch.isfinite(values)
         if not bool(finite.all()):
             row, column = torch.nonzero(~finite)[0].tolist()
@@ -89,4 +91,7 @@ def _check_quaternions(qpos: torch.Tensor, ids: torch.Tensor, layout: ModelLayou
         wrong = (norm - 1.0).abs() > QUATERNION_TOLERANCE
         if bool(wrong.any()):
             row = int(wrong.nonzero()[0])
-            _reject(owner, f"quaternion of joint {joint.name!r}, row {int(ids[row])} has norm {float(norm[row]):.4g}")
+            _reject(
+                owner,
+                f"quaternion of joint {joint.name!r}, row {int(ids[row])} has norm {float(norm[row]):.4g}",
+            )

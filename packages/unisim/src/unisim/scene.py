@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -55,6 +55,8 @@ class EntityCfg(Cfg):
 
     Its elements are named `"<entity>/<name>"` in the composed model.
     """
+
+    open_mappings: ClassVar[frozenset[str]] = frozenset({"params", "joint_pos", "joint_vel"})
 
     spec: Func
     """Called with `params`; returns a new `mujoco.MjSpec`."""

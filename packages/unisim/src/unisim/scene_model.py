@@ -61,14 +61,18 @@ def compile_scene(scene: SceneCfg, sim: SimCfg) -> tuple[Any, ModelLayout]:
     """Returns the compiled `mujoco.MjModel` of a scene and its layout.
 
     Raises:
-        ConfigError: An entity's function fails or returns no MjSpec, a sensor's target does not exist, or the model
-            does not compile; the message names the entity or sensor.
+        ConfigError: An entity's function fails or returns no new MjSpec, a sensor's target does not exist, or the
+            model does not compile; the message names the entity or sensor.
     """
     spec = mujoco.MjSpec()
     spec.compiler.degree = False
     for name, entity in scene.entities.items():
         frame = spec.worldbody.add_frame(pos=list(entity.pos), quat=list(entity.quat))
-        spec.attach(_build_entity(name, entity), prefix=f"{name}/", frame=frame)
+        built = _build_entity(name, entity)
+        try:
+            spec.attach(built, prefix=f"{name}/", frame=frame)
+        except ValueError as error:
+            raise ConfigError(f"scene.entities.{name}: cannot be attached: {error}") from error
     for sensor in scene.sensors:
         _add_sensor(spec, sensor)
     _apply_sim(spec, sim)
@@ -82,12 +86,20 @@ def compile_scene(scene: SceneCfg, sim: SimCfg) -> tuple[Any, ModelLayout]:
 def _build_entity(name: str, entity: EntityCfg) -> Any:  # noqa: ANN401 - mujoco ships no types
     try:
         built = entity.spec(**entity.params)
-    except TypeError as error:
-        raise ConfigError(f"scene.entities.{name}: {error}") from error
+    except Exception as error:
+        raise ConfigError(f"scene.entities.{name}: {type(error).__name__}: {error}") from error
     if not isinstance(built, mujoco.MjSpec):
         raise ConfigError(
             f"scene.entities.{name}.spec returned {type(built).__name__}, expected a new mujoco.MjSpec"
         )
+    # What has no name cannot be addressed, and a root body or a free joint without one is common.
+    for kind, elements in (
+        ("body", built.bodies[1:]),
+        ("joint", built.joints),
+        ("actuator", built.actuators),
+    ):
+        for i, element in enumerate(elements):
+            element.name = element.name or f"{kind}{i}"
     return built
 
 
@@ -99,16 +111,22 @@ def _apply_sim(spec: Any, sim: SimCfg) -> None:  # noqa: ANN401 - mujoco ships n
     option.iterations = sim.iterations
     option.ls_iterations = sim.ls_iterations
     option.gravity = list(sim.gravity)
+    # MuJoCo 4.0.0 factorises the Hessian of a sparse constraint Jacobian wrongly; 4.0.1 mends it.
+    option.jacobian = mujoco.mjtJacobian.mjJAC_DENSE
     # A bad state must stay visible; the engine's silent return to the model's default would hide it.
     option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)
 
 
 def _add_sensor(spec: Any, sensor: SensorCfg) -> None:  # noqa: ANN401 - mujoco ships no types
     if not isinstance(sensor, BuiltinSensorCfg):
-        raise ConfigError(f"sensor {sensor.name!r}: {type(sensor).__name__} is not a sensor this composer knows")
+        raise ConfigError(
+            f"sensor {sensor.name!r}: {type(sensor).__name__} is not a sensor this composer knows"
+        )
     what = _FIXED_OBJECT.get(sensor.kind, sensor.of if sensor.kind.startswith("frame") else "site")
     kind = "body" if what == "subtree" else what
-    elements = {"site": spec.sites, "body": spec.bodies, "joint": spec.joints, "actuator": spec.actuators}[kind]
+    elements = {"site": spec.sites, "body": spec.bodies, "joint": spec.joints, "actuator": spec.actuators}[
+        kind
+    ]
     names = [element.name for element in elements]
     if sensor.target not in names:
         raise ConfigError(
@@ -132,8 +150,12 @@ def describe_model(model: Any, scene: SceneCfg) -> ModelLayout:  # noqa: ANN401 
     qpos = np.array(model.qpos0, dtype=np.float64)
     qvel = np.zeros(model.nv)
     for name, entity in scene.entities.items():
-        _set_defaults(f"scene.entities.{name}.joint_pos", f"{name}/", entity.joint_pos, joints, qpos, "qpos_start")
-        _set_defaults(f"scene.entities.{name}.joint_vel", f"{name}/", entity.joint_vel, joints, qvel, "qvel_start")
+        _set_defaults(
+            f"scene.entities.{name}.joint_pos", f"{name}/", entity.joint_pos, joints, qpos, "qpos_start"
+        )
+        _set_defaults(
+            f"scene.entities.{name}.joint_vel", f"{name}/", entity.joint_vel, joints, qvel, "qvel_start"
+        )
     return ModelLayout(
         timestep=float(model.opt.timestep),
         joints=joints,
@@ -198,9 +220,14 @@ def _set_defaults(
 ) -> None:
     own = [j for j in joints if j.name.startswith(prefix) and j.kind in ("slide", "hinge")]
     for pattern, value in values.items():
-        matches = [j for j in own if re.fullmatch(pattern, j.name.removeprefix(prefix))]
+        try:
+            matches = [j for j in own if re.fullmatch(pattern, j.name.removeprefix(prefix))]
+        except re.error as error:
+            raise ConfigError(f"{path}: {pattern!r} is not a regular expression: {error}") from error
         if not matches:
             names = [j.name.removeprefix(prefix) for j in own]
-            raise ConfigError(f"{path}: {pattern!r} matches no slide or hinge joint; {nearest(pattern, names)}")
+            raise ConfigError(
+                f"{path}: {pattern!r} matches no slide or hinge joint; {nearest(pattern, names)}"
+            )
         for joint in matches:
             out[getattr(joint, start)] = value

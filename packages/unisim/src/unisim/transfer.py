@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 
 import torch
 
+from unisim.errors import ResetRejectedError
 from unisim.packets import HostBridgeSpec, ReadLayout
 from unisim.reset import ResetPayload
 
@@ -109,7 +110,7 @@ class HostBridgeTransferPlan:
         self._read = _Packet(4 * self._n * layout.width, self.device)
         self._selected = _Packet(4 * self._n * layout.width, self.device)
         self._rows = _Packet(self._n * (8 + 4 * row_width), self.device)
-        self._host_mask = torch.zeros(self._n, dtype=torch.bool)
+        self._all_ids = torch.arange(self._n)
         self._ctrl = _floats(self._control.device_bytes, 0, self._n, self._c)
         self._ctrl_host = _floats(self._control.host_bytes, 0, self._n, self._c)
         self.packet = _floats(self._read.device_bytes, 0, self._n, layout.width)
@@ -142,17 +143,22 @@ class HostBridgeTransferPlan:
             ctrl: (N, C) float32 on the plan's device; not modified.
 
         Raises:
-            ValueError: Wrong shape.
+            TypeError: Not float32.
+            ValueError: Wrong shape or device.
             RuntimeError: A selected read is pending, or the previous control was not stepped.
         """
         self._expect("write_control", self._pending is None, "call read_selected() first")
         self._expect("write_control", self._stage == "idle", "step() and read() the previous control first")
-        if tuple(ctrl.shape) != (self._n, self._c):
-            raise ValueError(
-                f"HostBridgeTransferPlan.write_control: ctrl has shape {tuple(ctrl.shape)}, "
-                f"expected {(self._n, self._c)}"
+        if ctrl.dtype != torch.float32:
+            raise TypeError(
+                f"HostBridgeTransferPlan.write_control: ctrl is {ctrl.dtype}, expected torch.float32"
             )
-        self._ctrl.copy_(ctrl)
+        if tuple(ctrl.shape) != (self._n, self._c) or ctrl.device != self._ctrl.device:
+            raise ValueError(
+                f"HostBridgeTransferPlan.write_control: ctrl has shape {tuple(ctrl.shape)} on {ctrl.device}, "
+                f"expected {(self._n, self._c)} on {self._ctrl.device}"
+            )
+        self._ctrl.copy_(ctrl.detach())
         self._control.to_host(4 * self._n * self._c)
         self._count("control", 4 * self._n * self._c, synchronizes=True)
         self._stage = "controlled"
@@ -221,19 +227,29 @@ class HostBridgeTransferPlan:
         self, kind: Literal["reset", "write"], mask: torch.Tensor, payload: ResetPayload
     ) -> tuple[torch.Tensor, ResetPayload]:
         """Packs ids and all parts into one byte buffer, moves it, and views it as a host payload."""
+        owner = "HostBridgeTransferPlan." + ("apply_reset" if kind == "reset" else "write_rows")
         if mask.dtype != torch.bool or tuple(mask.shape) != (self._n,):
-            raise ValueError(f"{kind}: mask is {mask.dtype} {tuple(mask.shape)}, expected bool ({self._n},)")
+            raise ResetRejectedError(
+                f"{owner}: mask is {mask.dtype} {tuple(mask.shape)}, expected torch.bool ({self._n},)"
+            )
         k = payload.env_ids.numel()
         parts = payload.parts()
+        for name, values in parts:
+            if values.dtype != torch.float32 or values.shape[:1] != (k,):
+                raise ResetRejectedError(
+                    f"{owner}: {name} is {values.dtype} {tuple(values.shape)}, expected torch.float32 ({k}, ...)"
+                )
         widths = [values[0].numel() if k else 0 for _, values in parts]
         total = 8 * k + 4 * k * sum(widths)
         if total > self._rows.device_bytes.numel():
-            raise ValueError(f"{kind}: payload of {total} bytes does not fit the compiled packet")
+            raise ResetRejectedError(
+                f"{owner}: {total} bytes do not fit the compiled packet; nothing was written"
+            )
         host = ResetPayload(self._rows.host_bytes[: 8 * k].view(torch.int64))
         self._rows.device_bytes[: 8 * k].view(torch.int64).copy_(payload.env_ids)
         start, model = 8 * k, {}
         for (name, values), width in zip(parts, widths, strict=True):
-            _floats(self._rows.device_bytes, start, k, width).copy_(values.reshape(k, width))
+            _floats(self._rows.device_bytes, start, k, width).copy_(values.detach().reshape(k, width))
             view = _floats(self._rows.host_bytes, start, k, width).view(values.shape)
             if name in ("qpos", "qvel", "ctrl"):
                 setattr(host, name, view)
@@ -243,9 +259,11 @@ class HostBridgeTransferPlan:
         host.model = model
         self._rows.to_host(total)
         self._count(kind, total, synchronizes=True)
-        self._host_mask.zero_()
-        self._host_mask[host.env_ids] = True
-        return self._host_mask, host
+        # Made from the ids, so that no device need move its mask; ids out of range are the backend's to reject.
+        host_mask = torch.isin(self._all_ids, host.env_ids)
+        if mask.device.type == "cpu" and not torch.equal(mask, host_mask):
+            raise ResetRejectedError(f"{owner}: the mask is not true exactly at the payload's env_ids")
+        return host_mask, host
 
     def read_selected(self) -> torch.Tensor:
         """Refreshes the rows just written in `packet`: one transfer of 4*k*W bytes.

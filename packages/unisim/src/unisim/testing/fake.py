@@ -73,7 +73,9 @@ def make_layout(
     layouts: list[JointLayout] = []
     q = v = 0
     if free_root:
-        layouts.append(JointLayout(f"{entities[0]}/root", "free", f"{entities[0]}/base", 0, 7, 0, 6, _UNLIMITED))
+        layouts.append(
+            JointLayout(f"{entities[0]}/root", "free", f"{entities[0]}/base", 0, 7, 0, 6, _UNLIMITED)
+        )
         q, v = 7, 6
     for name in joints:
         low_high = (limits or {}).get(name, _UNLIMITED)
@@ -92,7 +94,8 @@ def make_layout(
         sites=tuple(sites),
         sensors=tuple(placed),
         entities=tuple(
-            EntityLayout(e, f"{e}/base", f"{e}/root" if free_root and e == entities[0] else None) for e in entities
+            EntityLayout(e, f"{e}/base", f"{e}/root" if free_root and e == entities[0] else None)
+            for e in entities
         ),
         default_qpos=(*root, *(0.0 for _ in joints)),
         default_qvel=tuple(0.0 for _ in range(v)),
@@ -132,7 +135,8 @@ class FakeBackend(HostBridgeBackend):
         self._faults = tuple(faults)
         self._resets = self._substeps = 0
         self._dofs = torch.tensor(
-            [find(layout.joints, a.joint or "", "joint").qvel_start for a in layout.actuators], dtype=torch.int64
+            [find(layout.joints, a.joint or "", "joint").qvel_start for a in layout.actuators],
+            dtype=torch.int64,
         )
         scalar = [j for j in layout.joints if j.qpos_dim == 1]
         self._scalar_q = torch.tensor([j.qpos_start for j in scalar], dtype=torch.int64)
@@ -152,6 +156,7 @@ class FakeBackend(HostBridgeBackend):
 
     def get_tensor_capabilities(self) -> TensorCapabilities:
         """What a fake can do: state, sensors, resets and row writes."""
+        self._alive("get_tensor_capabilities")
         return TensorCapabilities(
             execution=TensorExecution.HOST_BRIDGE,
             process_topology="any_process",
@@ -173,6 +178,7 @@ class FakeBackend(HostBridgeBackend):
 
     def get_runtime_diagnostics(self) -> tuple[Diagnostic, ...]:
         """A fake optimises nothing."""
+        self._alive("get_runtime_diagnostics")
         return ()
 
     def pack_rows(self, layout: ReadLayout, out: torch.Tensor, env_ids: torch.Tensor | None) -> None:
@@ -206,7 +212,9 @@ class FakeBackend(HostBridgeBackend):
     def _commit_reset(self, payload: ResetPayload) -> None:
         number, self._resets = self._resets, self._resets + 1
         if self._fault("before_commit", number):
-            raise ResetRejectedError(f"FakeBackend: injected rejection of reset {number}; nothing was written")
+            raise ResetRejectedError(
+                f"FakeBackend: injected rejection of reset {number}; nothing was written"
+            )
         for position, name in enumerate(STATE_FIELDS):
             given = dict(payload.parts()).get(name)
             self._values[name][payload.env_ids] = self._defaults[name] if given is None else given.double()

@@ -79,12 +79,13 @@ class MuJoCoBackend(HostBridgeBackend):
             snapshots=False,
         )
         _check_declared(declared, device, self._capabilities)
+        mujoco.set_mju_user_warning(_log_warning)
         self._model, layout = compile_scene(scene, sim)
         super().__init__(layout, num_envs, owner="MuJoCoBackend")
-        mujoco.set_mju_user_warning(_log_warning)
         self._threads = sim.num_threads
         self._batch = mujoco.batch.Batch(self._model, num_envs, nthread=sim.num_threads, persistent=True)
-        self._holds_length = (self._model.actuator_biasprm[:, 1] != 0).nonzero()[0]
+        affine = self._model.actuator_biastype == int(mujoco.mjtBias.mjBIAS_AFFINE)
+        self._holds_length = (affine & (self._model.actuator_biasprm[:, 1] != 0)).nonzero()[0]
         self._default_qpos = np.array(layout.default_qpos)
         self._default_qvel = np.array(layout.default_qvel)
         # Bound before the first call: a derived field shows zeros until the call after its binding.
@@ -95,6 +96,7 @@ class MuJoCoBackend(HostBridgeBackend):
 
     def get_tensor_capabilities(self) -> TensorCapabilities:
         """What this backend can do; sensors are those of its model."""
+        self._alive("get_tensor_capabilities")
         sensors = tuple(sensor.name for sensor in self._layout.sensors)
         return TensorCapabilities(**{**vars(self._capabilities), "sensors": sensors})
 
@@ -103,7 +105,9 @@ class MuJoCoBackend(HostBridgeBackend):
         self._alive("get_runtime_diagnostics")
         return (
             Diagnostic("persistent_batch", requested=True, enabled=True),
-            Diagnostic("pinned_staging", requested=False, enabled=False, reason="the packets live on the CPU"),
+            Diagnostic(
+                "pinned_staging", requested=False, enabled=False, reason="the packets live on the CPU"
+            ),
         )
 
     def pack_rows(self, layout: ReadLayout, out: torch.Tensor, env_ids: torch.Tensor | None) -> None:
@@ -127,7 +131,7 @@ class MuJoCoBackend(HostBridgeBackend):
     def _output(self, name: str) -> np.ndarray[Any, Any]:
         """Returns a derived field; the first use binds it and fills it without touching other values."""
         known = name in self._outputs
-        values = self._batch.bind(name)
+        values: np.ndarray[Any, Any] = self._batch.bind(name)
         if not known:
             self._outputs.add(name)
             # A persistent batch keeps each row's acceleration stage through a velocity-stage forward.
@@ -147,7 +151,11 @@ class MuJoCoBackend(HostBridgeBackend):
         self._pack_velocity(int(self._model.site_bodyid[site]), position, out, rows)
 
     def _pack_velocity(
-        self, body: int, point: np.ndarray[Any, Any], out: np.ndarray[Any, Any], rows: Any  # noqa: ANN401
+        self,
+        body: int,
+        point: np.ndarray[Any, Any],
+        out: np.ndarray[Any, Any],
+        rows: Any,  # noqa: ANN401
     ) -> None:
         """Moves the engine's spatial velocity from the subtree's centre of mass to `point`: v + w x r."""
         spatial = self._output("cvel")[rows, body]
@@ -170,7 +178,9 @@ class MuJoCoBackend(HostBridgeBackend):
             batch.bind("ctrl")[ids] = payload.ctrl.numpy()
         elif self._holds_length.size:
             batch.forward(ids, stage=mujoco.mjtStage.mjSTAGE_POS)
-            batch.bind("ctrl")[np.ix_(ids, self._holds_length)] = self._length[np.ix_(ids, self._holds_length)]
+            batch.bind("ctrl")[np.ix_(ids, self._holds_length)] = self._length[
+                np.ix_(ids, self._holds_length)
+            ]
         batch.forward(ids, stage=mujoco.mjtStage.mjSTAGE_ACC)
 
     def _commit_write(self, payload: ResetPayload) -> None:

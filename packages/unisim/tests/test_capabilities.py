@@ -1,0 +1,71 @@
+"""Capabilities refuse combinations that contradict themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from unisim import TensorCapabilities, TensorExecution
+
+HOST = {
+    "execution": TensorExecution.HOST_BRIDGE,
+    "process_topology": "any_process",
+    "data_plane": "packets",
+    "accepted_devices": ("cpu",),
+    "owns_stream": False,
+    "state_fields": ("qpos", "qvel"),
+    "sensors": (),
+    "selected_reset": True,
+    "row_writes": True,
+    "randomizable_fields": (),
+    "body_reads": True,
+    "contact_reads": False,
+    "wrenches": False,
+    "graph_capture": False,
+    "rendering": False,
+    "snapshots": False,
+}
+RESIDENT = HOST | {
+    "execution": TensorExecution.DEVICE_RESIDENT,
+    "process_topology": "learner_process",
+    "data_plane": "views",
+    "owns_stream": True,
+    "graph_capture": True,
+}
+
+
+@pytest.mark.parametrize("combination", [HOST, RESIDENT], ids=["host bridge", "device resident"])
+def test_a_combination_without_contradiction_is_accepted(combination):
+    assert TensorCapabilities(**combination).execution is combination["execution"]
+
+
+@pytest.mark.parametrize(
+    ("base", "change", "message"),
+    [
+        (HOST, {"data_plane": "views"}, "HOST_BRIDGE goes with packets"),
+        (RESIDENT, {"data_plane": "packets"}, "DEVICE_RESIDENT with views"),
+        (HOST, {"graph_capture": True}, "graph_capture needs DEVICE_RESIDENT"),
+        (HOST, {"owns_stream": True}, "owns_stream needs DEVICE_RESIDENT"),
+        (RESIDENT, {"process_topology": "any_process"}, "lives in the learner's process"),
+        (HOST, {"accepted_devices": ()}, "accepted_devices is empty"),
+        (HOST, {"state_fields": ("qpos",)}, "state_fields lacks 'qpos' or 'qvel'"),
+        (
+            HOST,
+            {"selected_reset": False, "randomizable_fields": ("body_mass",)},
+            "randomizable_fields need selected_reset",
+        ),
+    ],
+)
+def test_a_contradiction_is_refused_and_named(base, change, message):
+    with pytest.raises(ValueError, match=message):
+        TensorCapabilities(**base | change)
+
+
+def test_all_contradictions_are_named_at_once():
+    with pytest.raises(ValueError, match=r"graph_capture needs DEVICE_RESIDENT; owns_stream needs"):
+        TensorCapabilities(**HOST | {"graph_capture": True, "owns_stream": True})
+
+
+def test_capabilities_cannot_be_changed():
+    capabilities = TensorCapabilities(**HOST)
+    with pytest.raises(AttributeError):
+        capabilities.rendering = True

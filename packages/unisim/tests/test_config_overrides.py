@@ -1,0 +1,162 @@
+"""Dotted overrides: all or none, with the nearest names."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from unisim_support import BiasedNoiseCfg, NoiseCfg, OpenCfg, TaskCfg, TermCfg
+
+from unisim import Cfg, ConfigError, parse_overrides
+
+TASK = TaskCfg(
+    terms={
+        "tracking": TermCfg(params={"sigma": 0.5, "command_name": "twist", "inner": {"a": 1}}),
+        "alive": TermCfg(noise=BiasedNoiseCfg(bias=3.0)),
+    }
+)
+
+
+def test_an_override_changes_one_field_of_a_copy():
+    changed = TASK.with_({"terms.tracking.weight": 2.0})
+    assert changed.terms["tracking"].weight == 2.0
+    assert TASK.terms["tracking"].weight == 1.0
+    assert changed.terms["alive"] == TASK.terms["alive"]
+
+
+def test_a_params_override_keeps_its_siblings():
+    params = TASK.with_({"terms.tracking.params.sigma": 1}).terms["tracking"].params
+    assert params == {"sigma": 1, "command_name": "twist", "inner": {"a": 1}}
+
+
+def test_params_accept_a_new_key_also_below():
+    params = (
+        TASK.with_({"terms.tracking.params.inner.b": 2, "terms.tracking.params.eps": 0.1})
+        .terms["tracking"]
+        .params
+    )
+    assert params["inner"] == {"a": 1, "b": 2}
+    assert params["eps"] == 0.1
+
+
+def test_none_disables_a_term():
+    assert list(TASK.with_({"terms.tracking": None}).terms) == ["alive"]
+
+
+def test_none_sets_an_optional_field():
+    assert TASK.with_({"terms.alive.noise": None}).terms["alive"].noise is None
+
+
+@pytest.mark.parametrize("name", ["sigma", "absent"])
+def test_none_sets_a_parameter(name):
+    assert TASK.with_({f"terms.tracking.params.{name}": None}).terms["tracking"].params[name] is None
+
+
+def test_an_open_mapping_of_a_config_accepts_a_new_key():
+    assert OpenCfg().with_({"joint_pos.hip": 0.3}).joint_pos == {"hip": 0.3}
+
+
+def test_a_subclass_keeps_its_class_under_an_override():
+    noise = TASK.with_({"terms.alive.noise.std": 0.9}).terms["alive"].noise
+    assert noise == BiasedNoiseCfg(std=0.9, bias=3.0)
+
+
+def test_a_config_class_that_no_import_string_names_can_be_overridden():
+    class LocalCfg(Cfg):
+        size: int = 1
+
+    assert LocalCfg().with_({"size": 2}).size == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("terms.trackng.weight", r"'terms\.trackng': unknown key 'trackng'; did you mean 'tracking'\?"),
+        (
+            "terms.tracking.wieght",
+            r"'terms\.tracking\.wieght': unknown key 'wieght'; did you mean 'weight'\?",
+        ),
+        ("terms.disabled.weight", r"unknown key 'disabled'"),
+        ("num_evns", r"'num_evns': unknown key 'num_evns'; did you mean 'num_envs'\?"),
+        ("name.first", r"'name': nothing lies below it; it holds 'task'"),
+        ("terms..weight", "empty name in the path"),
+        ("", "empty name in the path"),
+    ],
+)
+def test_qa_100_a_wrong_path_is_refused_with_the_nearest_names(path, message):
+    with pytest.raises(ConfigError, match=message):
+        TASK.with_({path: 1})
+
+
+def test_qa_100_nothing_is_applied_when_one_override_is_wrong():
+    before = TASK.to_yaml()
+    with pytest.raises(ConfigError, match="num_evns"):
+        TASK.with_({"name": "other", "num_evns": 4})
+    assert TASK.to_yaml() == before
+
+
+def test_a_wrong_value_is_named_by_its_dotted_path():
+    with pytest.raises(
+        ConfigError, match=r"terms\.tracking\.weight: Input should be a valid number \(got 'x'\)"
+    ):
+        TASK.with_({"terms.tracking.weight": "x"})
+
+
+@pytest.mark.parametrize(
+    "order", [("terms.alive", "terms.alive.weight"), ("terms.alive.weight", "terms.alive")]
+)
+def test_overrides_that_contradict_each_other_are_refused(order):
+    with pytest.raises(ConfigError, match="contradicts"):
+        TASK.with_(dict.fromkeys(order))
+
+
+def test_overrides_at_once_equal_overrides_one_after_the_other():
+    changes = {"num_envs": 7, "terms.tracking.weight": -1.0, "terms.alive.noise.bias": 0.5}
+    one_by_one = TASK
+    for path, value in changes.items():
+        one_by_one = one_by_one.with_({path: value})
+    assert TASK.with_(changes) == one_by_one
+
+
+@given(st.integers(1, 10**6), st.floats(-1e6, 1e6), st.text(max_size=5))
+def test_an_override_sets_exactly_the_value(num_envs, weight, name):
+    changed = TASK.with_({"num_envs": num_envs, "terms.tracking.weight": weight, "name": name})
+    assert (changed.num_envs, changed.terms["tracking"].weight, changed.name) == (num_envs, weight, name)
+
+
+def test_texts_become_paths_and_yaml_values():
+    texts = ["a.b=2", "c=1e-3", "d=[0, 1]", "e={f: true}", "g=on", "h=", "i=x=y", " j =1"]
+    assert parse_overrides(texts) == {
+        "a.b": 2,
+        "c": 0.001,
+        "d": [0, 1],
+        "e": {"f": True},
+        "g": "on",
+        "h": None,
+        "i": "x=y",
+        "j": 1,
+    }
+
+
+@pytest.mark.parametrize("text", ["t=None", "t= None ", "t=null", "t=~"])
+def test_none_and_null_mean_none(text):
+    assert parse_overrides([text]) == {"t": None}
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["weight"], "override 'weight': expected PATH=VALUE, for example"),
+        (["=2"], "override '=2': expected PATH=VALUE"),
+        (["a=1", "a=2"], "override 'a' is given twice"),
+        (["a=[1"], r"override 'a=\[1': not valid YAML 1.2"),
+    ],
+)
+def test_a_text_that_is_no_override_is_refused(texts, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_overrides(texts)
+
+
+def test_a_plain_mapping_replaces_a_part_whole():
+    assert TASK.with_({"terms.alive": {"weight": 5}}).terms["alive"] == TermCfg(weight=5.0)
+    assert TASK.with_({"terms.alive.noise": {"std": 0.2}}).terms["alive"].noise == NoiseCfg(std=0.2)
