@@ -33,13 +33,16 @@ def match_names(
     """Returns the indices in `names` that the patterns match, in the model's order or in that of the patterns.
 
     Raises:
-        ValueError: A pattern matches nothing, or two patterns match the same name.
+        ValueError: A pattern matches nothing or is no regular expression, or two patterns match the same name.
     """
     if patterns is None:
         return list(range(len(names)))
     found: list[int] = []
     for pattern in patterns:
-        matches = [i for i, name in enumerate(names) if re.fullmatch(pattern, name)]
+        try:
+            matches = [i for i, name in enumerate(names) if re.fullmatch(pattern, name)]
+        except re.error as error:
+            raise ValueError(f"{owner}: {pattern!r} is not a regular expression: {error}") from error
         if not matches:
             raise ValueError(f"{owner}: {pattern!r} matches nothing; {nearest(pattern, names)}")
         again = [names[i] for i in matches if i in found]

@@ -158,7 +158,7 @@ class EntityData:
         pos: torch.Tensor,
         vel: torch.Tensor,
         env_ids: torch.Tensor,
-        joint_ids: slice | torch.Tensor = slice(None),  # noqa: B008 - a slice is immutable
+        joint_ids: slice | torch.Tensor = slice(None),
     ) -> None:
         """Stages joint positions and velocities of rows that are being reset.
 
@@ -176,18 +176,23 @@ class EntityData:
         self._staging.qvel[env_ids[:, None], self._joint_v[joint_ids]] = vel
 
     def write_root_pose(self, pose: torch.Tensor, env_ids: torch.Tensor) -> None:
-        """Stages the root pose, (K, 7) position (m) and orientation (wxyz) in the world.
+        """Stages the root pose, (K, 7) position (m) and orientation (wxyz) in the world; keeps its world velocity.
 
         Raises:
             RuntimeError: No reset is being staged, or the root is fixed to the world.
         """
-        start = self._free_root("write_root_pose", env_ids)[0]
-        self._staging.qpos[env_ids, start : start + 7] = pose
+        start, v_start = self._free_root("write_root_pose", env_ids)
+        qpos, spin = self._staging.qpos, self._staging.qvel[env_ids, v_start + 3 : v_start + 6]
+        spin_w = quat_apply(qpos[env_ids, start + 3 : start + 7], spin)
+        qpos[env_ids, start : start + 7] = pose
+        self._staging.qvel[env_ids, v_start + 3 : v_start + 6] = quat_apply_inverse(pose[:, 3:7], spin_w)
 
-    def write_root_velocity(self, lin_vel_w: torch.Tensor, ang_vel_w: torch.Tensor, env_ids: torch.Tensor) -> None:
+    def write_root_velocity(
+        self, lin_vel_w: torch.Tensor, ang_vel_w: torch.Tensor, env_ids: torch.Tensor
+    ) -> None:
         """Stages the root velocity, (K, 3) m/s and (K, 3) rad/s, both in the world.
 
-        The angular part is turned into the body frame of the staged pose, so write the pose first.
+        The engine keeps the angular part in the body frame: that of the staged pose, whichever is written first.
 
         Raises:
             RuntimeError: No reset is being staged, or the root is fixed to the world.

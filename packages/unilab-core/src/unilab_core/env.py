@@ -15,7 +15,7 @@ from unilab_core.env_cfg import TorchEnvCfg
 from unilab_core.env_hooks import EnvHooks
 from unilab_core.errors import CapabilityError, EnvFaultedError
 from unilab_core.io import BackendIO
-from unilab_core.recording import check_groups, record_reads
+from unilab_core.recording import check_groups, check_observations, record_reads
 from unilab_core.reset_selectors import resolve_reset_env_ids
 from unilab_core.reset_transaction import EpisodeLog, ResetTransaction
 from unilab_core.rng import EnvRng
@@ -66,7 +66,6 @@ class TorchEnv(EnvHooks, ABC):
         """
         self.cfg = cfg
         self.num_envs = backend.num_envs
-        self.device = torch.device(device)
         self.autoreset = autoreset
         self.faulted = False
         self._fault_cause: BaseException | None = None
@@ -74,6 +73,7 @@ class TorchEnv(EnvHooks, ABC):
         self._name = type(self).__name__
         self._backend = backend
         try:
+            self.device = torch.device(device)
             self._construct(seed)
         except BaseException:
             backend.close()
@@ -81,12 +81,13 @@ class TorchEnv(EnvHooks, ABC):
 
     def _construct(self, seed: int) -> None:
         n, device, model = self.num_envs, self.device, self._backend.model_layout
+        # First, for it refuses a device that the backend cannot reach.
+        self._io = BackendIO(self._backend, device=device, decimation=self.cfg.decimation)
         self.rng = EnvRng(seed, device)
         self.step_counter = 0
         self._episode_length = torch.zeros(n, dtype=torch.int64, device=device)
         self._last_episode_length = torch.zeros_like(self._episode_length)
         self._episode_return = torch.zeros(n, dtype=torch.float32, device=device)
-        self._io = BackendIO(self._backend, device=device, decimation=self.cfg.decimation)
         self._staging = Staging(model, n, device)
         self.scene = EntityScene(model, self._io, self._staging, device)
         self._transaction = ResetTransaction(self, model, self._io, self._staging, f"{self._name}.reset")
@@ -95,6 +96,7 @@ class TorchEnv(EnvHooks, ABC):
         record_reads(self, self._io, self._staging, self.rng)
         self._io.freeze()
         self._obs = {g: torch.zeros(n, d, device=device) for g, d in groups.items()}
+        check_observations(self._name, self._obs, self._observe(None), n)
         self._final_obs = {g: torch.zeros_like(rows) for g, rows in self._obs.items()}
         self._state = TorchEnvState(
             obs=self._obs,
@@ -103,8 +105,7 @@ class TorchEnv(EnvHooks, ABC):
             truncated=torch.zeros(n, dtype=torch.bool, device=device),
             info={"log": {}, "timing": {}},
         )
-        # Host memory: whether a row waits must be known without asking the device.
-        self._pending: set[int] = set(range(n))
+        self._pending: set[int] = set(range(n))  # host memory: the device need not be asked
 
     @property
     def state(self) -> TorchEnvState:
@@ -189,6 +190,7 @@ class TorchEnv(EnvHooks, ABC):
                 "call reset(env_ids) for them, or reset() for all"
             )
         check_actions(actions, self.num_envs, self.num_actions, self.device, f"{self._name}.step")
+        actions = actions.detach()  # buffers that outlive a step must not grow its autograd graph
         started = time.perf_counter()
         ctrl = self._control(actions)
         check_transition(f"{self._name}.step", {"actions": actions, "control": ctrl})
@@ -196,6 +198,7 @@ class TorchEnv(EnvHooks, ABC):
             return self._step(ctrl, started)
         except BaseException as error:
             self._fault(error)
+            raise
 
     def _step(self, ctrl: torch.Tensor, started: float) -> TorchEnvState:
         """Everything after the point of no return, in the order the contract fixes."""
@@ -272,7 +275,7 @@ class TorchEnv(EnvHooks, ABC):
         if isinstance(env_ids, slice):
             raise TypeError(f"{owner}: env_ids is a slice; pass a 1-D integer tensor or None")
         if seed is not None and env_ids is not None:
-            raise ValueError(f"{owner}: seed={seed} with env_ids; seed restarts the whole environment, drop env_ids")
+            raise ValueError(f"{owner}: seed={seed} with env_ids; a seed restarts all rows, drop env_ids")
         ids = resolve_reset_env_ids(env_ids, num_envs=self.num_envs, device=self.device, owner=owner)
         if seed is not None:
             self.rng.seed(seed)
@@ -285,14 +288,14 @@ class TorchEnv(EnvHooks, ABC):
                 self._state.truncated[ordered] = False
             except BaseException as error:
                 self._fault(error)
+                raise
             info["episode"] = log
             self._pending.difference_update(ordered.tolist())
         return {group: rows[ids] for group, rows in self._obs.items()}, info
 
-    def _fault(self, error: BaseException) -> NoReturn:
+    def _fault(self, error: BaseException) -> None:
         self.faulted = True
         self._fault_cause = error
-        raise error
 
     def _clear_counters(self, ids: torch.Tensor) -> EpisodeLog:
         """Core's own part of clearing rows: lengths and returns, and what the log says of them."""
@@ -310,7 +313,9 @@ class TorchEnv(EnvHooks, ABC):
         }
 
     def _write_observations(self, ids: torch.Tensor | None) -> None:
-        for group, rows in self._observe(ids).items():
+        observed = self._observe(ids)
+        check_observations(self._name, self._obs, observed, self.num_envs if ids is None else ids.numel())
+        for group, rows in observed.items():
             if ids is None:
                 self._obs[group].copy_(rows)
             else:
@@ -364,7 +369,7 @@ class TorchEnv(EnvHooks, ABC):
         Raises:
             CapabilityError: Always.
         """
-        raise CapabilityError(f"{self._name}.state_dict is not available in unilab-core 0.1; resume starts new episodes")
+        raise CapabilityError(f"{self._name}.state_dict is not available in unilab-core 0.1")
 
     def load_state_dict(self, state: Mapping[str, Any]) -> NoReturn:
         """Not available in this version.
@@ -378,6 +383,7 @@ class TorchEnv(EnvHooks, ABC):
         """Frees everything; idempotent, valid after a fault and in an exception handler."""
         if not self._closed:
             self._closed = True
+            self._fault_cause = None  # its traceback may hold what the engine must free
             self._io.close()
 
     def __enter__(self) -> Self:

@@ -35,7 +35,9 @@ def load_env_cfg(task: str, *, num_envs: int | None = None, overrides: Overrides
     spec = get_task(task)
     cfg = import_object(spec.env_cfg)()
     if not isinstance(cfg, TorchEnvCfg):
-        raise ConfigError(f"task {spec.name!r}: {spec.env_cfg} returned {type(cfg).__name__}, expected a TorchEnvCfg")
+        raise ConfigError(
+            f"task {spec.name!r}: {spec.env_cfg} returned {type(cfg).__name__}, expected a TorchEnvCfg"
+        )
     return _with_overrides(cfg, num_envs, overrides)
 
 

@@ -86,7 +86,9 @@ class BackendIO:
             plan.close()
 
     def _spec(self, keys: list[str]) -> HostBridgeSpec:
-        names = {kind: tuple(k.partition(":")[2] for k in keys if k.startswith(f"{kind}:")) for kind in _KINDS}
+        names = {
+            kind: tuple(k.partition(":")[2] for k in keys if k.startswith(f"{kind}:")) for kind in _KINDS
+        }
         return HostBridgeSpec(
             state=tuple(key for key in keys if key in _STATE),
             sensors=names["sensor"],

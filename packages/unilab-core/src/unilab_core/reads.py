@@ -20,7 +20,14 @@ def reads(*keys: str) -> Callable[[F], F]:
 
     Args:
         keys: `"sensor:<name>"`, `"body:<name>"` or `"site:<name>"`, names as in the composed model.
+
+    Raises:
+        ValueError: A key of another form.
     """
+    for key in keys:
+        kind, _, name = key.partition(":")
+        if kind not in ("sensor", "body", "site") or not name:
+            raise ValueError(f"reads: {key!r} is not 'sensor:<name>', 'body:<name>' or 'site:<name>'")
 
     def mark(function: F) -> F:
         setattr(function, _ATTRIBUTE, (*declared_reads(function), *keys))

@@ -41,9 +41,9 @@ class _Registry:
 
     def load(self) -> None:
         if not self.loaded:
-            self.loaded = True
             for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name):
                 entry.load()()
+            self.loaded = True  # only now: a package that fails does so every time, not once
 
 
 _REGISTRY = _Registry()
@@ -79,5 +79,5 @@ def get_task(name: str) -> TaskSpec:
     spec = _REGISTRY.tasks.get(name.lower())
     if spec is None:
         hint = nearest(name, _REGISTRY.tasks)
-        raise UnknownNameError(f"unknown task {name!r}; {hint} `unilab list` shows all tasks")
+        raise UnknownNameError(f"unknown task {name!r}; {hint} (`unilab list` shows all tasks)")
     return spec

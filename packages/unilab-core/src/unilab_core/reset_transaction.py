@@ -33,13 +33,16 @@ class ResetHooks(Protocol):
 class ResetTransaction:
     """Stages, validates and commits a reset of selected rows: manual, selected-row and automatic alike."""
 
-    def __init__(self, hooks: ResetHooks, model: ModelLayout, io: BackendIO, staging: Staging, owner: str) -> None:
+    def __init__(
+        self, hooks: ResetHooks, model: ModelLayout, io: BackendIO, staging: Staging, owner: str
+    ) -> None:
         """Remembers its parts; `owner` names the environment in error messages."""
         self._hooks = hooks
         self._model = model
         self._io = io
         self._staging = staging
         self._owner = owner
+        self._running = False
 
     def run(self, ids: torch.Tensor) -> EpisodeLog:
         """Resets the rows `ids`, (K,) int64 ascending, K > 0; returns the log of the episodes that ended.
@@ -48,6 +51,17 @@ class ResetTransaction:
             ResetRejectedError: The staged payload is not valid; nothing was committed.
             RuntimeError: A reset is running already.
         """
+        if self._running:
+            raise RuntimeError(
+                f"{self._owner}: a reset inside a reset; its hooks and events must not call reset()"
+            )
+        self._running = True
+        try:
+            return self._run(ids)
+        finally:
+            self._running = False
+
+    def _run(self, ids: torch.Tensor) -> EpisodeLog:
         hooks, staging = self._hooks, self._staging
         hooks._on_episodes_end(ids)
         staging.open(ids, self._io.column("qpos"), self._io.column("qvel"))

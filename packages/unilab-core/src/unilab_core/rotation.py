@@ -31,7 +31,8 @@ def quat_apply(q: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Rotates vectors (..., 3) by unit quaternions (..., 4): body frame to world frame for a body's orientation."""
     w, xyz = q[..., :1], q[..., 1:]
     t = 2.0 * torch.linalg.cross(xyz, v)
-    return v + w * t + torch.linalg.cross(xyz, t)
+    turned: torch.Tensor = v + w * t + torch.linalg.cross(xyz, t)
+    return turned
 
 
 def quat_apply_inverse(q: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

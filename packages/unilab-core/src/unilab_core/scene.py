@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -10,10 +11,12 @@ from unilab_core.entity_cfg import Index, SceneEntityCfg, column_index, match_na
 from unilab_core.entity_data import EntityData
 from unilab_core.errors import UnknownNameError, nearest
 from unilab_core.io import BackendIO
+from unilab_core.reads import declared_reads
 from unilab_core.staging import Staging
 from unisim.model_layout import EntityLayout, ModelLayout, find
 
 __all__ = ["Entity", "EntityScene"]
+
 
 class Entity:
     """One robot or object of the scene; names are without the entity's prefix.
@@ -47,7 +50,9 @@ class Entity:
     def _names(self, cfg: SceneEntityCfg, kind: str) -> list[str]:
         patterns: tuple[str, ...] | None = getattr(cfg, f"{kind}_names")
         names: tuple[str, ...] = getattr(self, f"{kind}_names")
-        ids = match_names(patterns, names, preserve_order=cfg.preserve_order, owner=f"{self.name} {kind}_names")
+        ids = match_names(
+            patterns, names, preserve_order=cfg.preserve_order, owner=f"{self.name} {kind}_names"
+        )
         return [names[i] for i in ids]
 
     def joint_ids(self, cfg: SceneEntityCfg) -> Index:
@@ -102,6 +107,16 @@ class EntityScene(Mapping[str, Entity]):
         """Number of entities."""
         return len(self._entities)
 
+    def declare_reads(self, term: Callable[..., Any]) -> None:
+        """Adds what `@reads` declares on a term to the read packet; for the construction of terms.
+
+        Raises:
+            KeyError: The model has no such sensor, body or site; the message lists the nearest.
+            RuntimeError: The reads are frozen already.
+        """
+        for key in declared_reads(term):
+            self._io.column(key)
+
     def sensor(self, name: str) -> torch.Tensor:
         """Returns a sensor's values, (N, dim) float32: a view that the next step rewrites.
 
@@ -110,6 +125,8 @@ class EntityScene(Mapping[str, Entity]):
             RuntimeError: Inside the staging of a reset, or outside the frozen reads.
         """
         if self._staging.is_open:
-            raise RuntimeError(f"sensor {name!r} is read while a reset is staged; it is defined after the commit")
+            raise RuntimeError(
+                f"sensor {name!r} is read while a reset is staged; it is defined after the commit"
+            )
         find(self._model.sensors, name, "sensor")
         return self._io.column(f"sensor:{name}")

@@ -76,7 +76,9 @@ class Staging:
         """
         assert self._ids is not None
         if bool(self._outside):
-            raise ValueError("a reset event wrote rows that are not being reset; write only the env_ids it was given")
+            raise ValueError(
+                "a reset event wrote rows that are not being reset; write only the env_ids it was given"
+            )
         return ResetPayload(self._ids, self.qpos[self._ids], self.qvel[self._ids])
 
     def close(self) -> None:

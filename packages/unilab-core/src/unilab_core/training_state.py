@@ -24,7 +24,9 @@ def parse_training_state(payload: Mapping[str, Any]) -> int:
     keys = set(payload)
     if keys != _KEYS:
         missing, extra = sorted(_KEYS - keys), sorted(map(str, keys - _KEYS))
-        raise ValueError(f"training state: missing keys {missing}, unknown keys {extra}; expected {sorted(_KEYS)}")
+        raise ValueError(
+            f"training state: missing keys {missing}, unknown keys {extra}; expected {sorted(_KEYS)}"
+        )
     version, counter = payload["version"], payload["step_counter"]
     if type(version) is not int or version != 1:
         raise ValueError(f"training state: version is {version!r}, expected 1")

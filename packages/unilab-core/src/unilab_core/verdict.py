@@ -21,16 +21,22 @@ def check_actions(actions: object, num_envs: int, num_actions: int, device: torc
     if not isinstance(actions, torch.Tensor):
         raise TypeError(f"{owner}: actions is a {type(actions).__name__}, expected a float32 torch.Tensor")
     if actions.dtype != torch.float32:
-        raise TypeError(f"{owner}: actions is {actions.dtype}, expected torch.float32; convert with actions.float()")
+        raise TypeError(
+            f"{owner}: actions is {actions.dtype}, expected torch.float32; convert with actions.float()"
+        )
     if tuple(actions.shape) != (num_envs, num_actions):
-        raise ValueError(f"{owner}: actions has shape {tuple(actions.shape)}, expected {(num_envs, num_actions)}")
+        raise ValueError(
+            f"{owner}: actions has shape {tuple(actions.shape)}, expected {(num_envs, num_actions)}"
+        )
     if actions.device != device:
         raise ValueError(f"{owner}: actions is on {actions.device}, expected {device}")
     if not actions.is_contiguous():
         raise ValueError(f"{owner}: actions is not contiguous; pass actions.contiguous()")
 
 
-def check_transition(owner: str, tensors: Mapping[str, torch.Tensor], flag: torch.Tensor | None = None) -> bool:
+def check_transition(
+    owner: str, tensors: Mapping[str, torch.Tensor], flag: torch.Tensor | None = None
+) -> bool:
     """Reads one small vector from the device: whether every tensor is finite, and whether any flag is set.
 
     Args:

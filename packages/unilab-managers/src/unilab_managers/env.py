@@ -16,6 +16,7 @@ from unilab_managers.managers import (
     ActionManager,
     ActionTermCfg,
     EventManager,
+    ManagerBase,
     ObservationManager,
     RewardManager,
     TerminationManager,
@@ -83,6 +84,8 @@ class ManagerBasedRlEnv(TorchEnv):
         if isinstance(backend, str):
             backend = make_backend(backend, cfg.scene, cfg.sim, num_envs=cfg.num_envs, device=device)
         super().__init__(backend, cfg, device=device, seed=seed, autoreset=autoreset)
+        for manager in self._managers:
+            manager.finish_construction()
 
     def _build(self) -> None:
         cfg = self.cfg
@@ -92,6 +95,16 @@ class ManagerBasedRlEnv(TorchEnv):
         self.termination_manager = TerminationManager(cfg.terminations, self)
         self.reward_manager = RewardManager(cfg.rewards, self, scale_by_dt=cfg.scale_rewards_by_dt)
         self.observation_manager = ObservationManager(cfg.observations, self)
+
+    @property
+    def _managers(self) -> tuple[ManagerBase, ...]:
+        return (
+            self.observation_manager,
+            self.action_manager,
+            self.reward_manager,
+            self.termination_manager,
+            self.event_manager,
+        )
 
     @property
     def num_actions(self) -> int:
@@ -110,18 +123,11 @@ class ManagerBasedRlEnv(TorchEnv):
 
     def describe(self) -> EnvDescription:
         """Returns names and layouts, every column and term labelled."""
-        managers = (
-            self.observation_manager,
-            self.action_manager,
-            self.reward_manager,
-            self.termination_manager,
-            self.event_manager,
-        )
         return replace(
             super().describe(),
             observations=self.observation_manager.labels(),
             actions=self.action_manager.labels,
-            terms={manager.owner: manager.active_terms for manager in managers},
+            terms={manager.owner: manager.active_terms for manager in self._managers},
         )
 
     def _control(self, actions: torch.Tensor) -> torch.Tensor:
@@ -144,13 +150,7 @@ class ManagerBasedRlEnv(TorchEnv):
 
     def _clear_rows(self, ids: torch.Tensor) -> EpisodeLog:
         log: EpisodeLog = {}
-        for manager in (
-            self.observation_manager,
-            self.action_manager,
-            self.reward_manager,
-            self.termination_manager,
-            self.event_manager,
-        ):
+        for manager in self._managers:
             log |= manager.reset(ids)
         return log
 

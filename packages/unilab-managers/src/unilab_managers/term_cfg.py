@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -45,32 +46,47 @@ def _bind(func: Callable[..., Any], params: Mapping[str, Any], leading: tuple[st
     """Checks parameter names against the term's signature and turns plain data into the configs it declares."""
     target = func
     if inspect.isclass(func):
-        if "__call__" not in vars(func) and not any("__call__" in vars(c) for c in func.__mro__[:-1]):
+        if not any("__call__" in vars(base) for base in func.__mro__):
             raise ValueError(
                 f"class term {func.__name__} has no __call__; define __call__(self, {', '.join(leading)}, **params)"
             )
         target = func.__call__
         leading = ("self", *leading)
-    parameters = list(inspect.signature(target).parameters.values())[len(leading) :]
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return dict(params)
-    names = {p.name for p in parameters}
-    for name in params:
-        if name not in names:
-            raise ValueError(f"{func.__name__} has no parameter {name!r}; {nearest(name, names)}")
-    for p in parameters:
-        if p.default is p.empty and p.name not in params:
-            raise ValueError(f"{func.__name__} needs parameter {p.name!r}")
-    declared = {p.name: p.annotation for p in parameters}
-    return {name: _as_declared(value, declared[name], target) for name, value in params.items()}
+    accepted = list(inspect.signature(target).parameters.values())
+    passed = [p for p in accepted if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][: len(leading)]
+    if len(passed) < len(leading) and not any(p.kind is p.VAR_POSITIONAL for p in accepted):
+        raise ValueError(
+            f"{func.__name__} takes {len(passed)} arguments; expected ({', '.join(leading)}, **params)"
+        )
+    own = {
+        p.name: p for p in accepted if p not in passed and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    }
+    if not any(p.kind is p.VAR_KEYWORD for p in accepted):
+        for name in params:
+            if name not in own:
+                raise ValueError(f"{func.__name__} has no parameter {name!r}; {nearest(name, own)}")
+    for name, p in own.items():
+        if p.default is p.empty and name not in params:
+            raise ValueError(f"{func.__name__} needs parameter {name!r}")
+    return {
+        name: _as_declared(value, own[name].annotation, target) if name in own else value
+        for name, value in params.items()
+    }
 
 
 def _as_declared(value: object, annotation: object, target: Callable[..., Any]) -> object:
     """Turns a plain mapping into the config that the parameter is annotated with, if it is."""
-    if isinstance(annotation, str):  # postponed: only a name that the term's module knows can be a config
-        annotation = getattr(target, "__globals__", {}).get(annotation)
-    if isinstance(value, Mapping) and isinstance(annotation, type) and issubclass(annotation, Cfg):
-        return annotation.model_validate(value)
+    if not isinstance(value, Mapping):
+        return value
+    if isinstance(annotation, str):  # postponed; what only type checkers import is no config to make here
+        try:
+            annotation = eval(annotation, getattr(inspect.unwrap(target), "__globals__", {}))
+        except (AttributeError, NameError, SyntaxError, TypeError):
+            return value
+    options = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    for option in options:
+        if isinstance(option, type) and issubclass(option, Cfg):
+            return option.model_validate(value)
     return value
 
 

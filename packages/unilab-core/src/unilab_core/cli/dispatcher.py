@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from importlib.metadata import entry_points
 
 import click
@@ -58,14 +59,14 @@ def run(args: list[str]) -> int:
         result = _unilab.main([a for a in args if a != "--debug"], prog_name="unilab", standalone_mode=False)
     except click.ClickException as error:
         if debug:
-            raise
+            traceback.print_exc()
         error.show(sys.stderr)
         return error.exit_code
     except click.Abort:
         return 130
     except _BAD_INPUT as error:
         if debug:
-            raise
+            traceback.print_exc()
         sys.stderr.write(f"Error: {error}\n")
         return 2
     return result if isinstance(result, int) else 0

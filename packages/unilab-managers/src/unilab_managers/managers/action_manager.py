@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from unilab_core.errors import ConfigError
-from unilab_managers.managers.manager_base import ManagerBase
+from unilab_managers.managers.manager_base import ManagerBase, check_value, named
 from unisim.config import Cfg
 
 if TYPE_CHECKING:
@@ -76,23 +76,34 @@ class ActionManager(ManagerBase):
             num_controls: Width of the control.
 
         Raises:
-            ConfigError: No terms, or two of them write the same control column.
+            ConfigError: No terms, one of them does not fit the model, or two write the same control column.
         """
         super().__init__("actions", env, {})
-        self._action_terms = {name: cfg.make(env, name) for name, cfg in terms.items()}
+        self._action_terms: dict[str, ActionTerm] = {}
+        for name, cfg in terms.items():
+            with named(_label(name)):
+                self._action_terms[name] = cfg.make(env, name)
         if not self._action_terms:
             raise ConfigError("actions: there is no term; a policy needs at least one action")
         n, device = env.num_envs, env.device
-        owners = torch.zeros(num_controls, dtype=torch.int64, device=device)
-        for name, term in self._action_terms.items():
-            owners[term.control_ids] += 1
-            if bool((owners > 1).any()):
-                raise ConfigError(f"actions term {name!r} drives an actuator that another term drives")
+        self._check_owners(num_controls)
         self.width = sum(len(term.labels) for term in self._action_terms.values())
         self.action = torch.zeros(n, self.width, device=device)
         self.prev_action = torch.zeros_like(self.action)
         self._pending = torch.zeros_like(self.action)
         self._control = torch.zeros(n, num_controls, device=device)
+
+    def _check_owners(self, num_controls: int) -> None:
+        owners: dict[int, str] = {}
+        columns = torch.arange(num_controls, device=self._env.device)
+        for name, term in self._action_terms.items():
+            for column in columns[term.control_ids].tolist():
+                other = owners.setdefault(column, name)
+                if other != name:
+                    actuator = self._env.model_layout.actuators[column].name
+                    raise ConfigError(
+                        f"{_label(name)} drives actuator {actuator!r}, which {other!r} drives already"
+                    )
 
     @property
     def active_terms(self) -> tuple[str, ...]:
@@ -110,13 +121,22 @@ class ActionManager(ManagerBase):
         lows, highs = zip(*(term.bounds for term in self._action_terms.values()), strict=True)
         return torch.cat(lows), torch.cat(highs)
 
+    def _controls(self, name: str, actions: torch.Tensor) -> torch.Tensor:
+        label = _label(name)
+        with self._naming(label):
+            controls = self._action_terms[name].process(actions)
+        check_value(controls, label, torch.float32, self._env.num_envs, columns=True)
+        if controls.shape != actions.shape:
+            raise ConfigError(f"{label} returned {tuple(controls.shape)}, expected {tuple(actions.shape)}")
+        return controls
+
     def process(self, actions: torch.Tensor) -> torch.Tensor:
         """Returns the control, (N, nu), of raw actions (N, A); `accept` makes them the current ones."""
         self._pending.copy_(actions)
         start = 0
-        for term in self._action_terms.values():
+        for name, term in self._action_terms.items():
             stop = start + len(term.labels)
-            self._control[:, term.control_ids] = term.process(actions[:, start:stop])
+            self._control[:, term.control_ids] = self._controls(name, actions[:, start:stop])
             start = stop
         return self._control
 
@@ -128,6 +148,11 @@ class ActionManager(ManagerBase):
     def _reset_rows(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
         self.action[ids] = 0.0
         self.prev_action[ids] = 0.0
-        for term in self._action_terms.values():
-            term.reset(ids)
+        for name, term in self._action_terms.items():
+            with self._naming(_label(name)):
+                term.reset(ids)
         return {}
+
+
+def _label(name: str) -> str:
+    return f"actions term {name!r}"

@@ -34,9 +34,7 @@ class EventManager(ManagerBase):
             if cfg.min_step_count_between_reset
         }
 
-    def apply(
-        self, *, mode: str, env_ids: Selector = None, global_env_step_count: int | None = None
-    ) -> None:
+    def apply(self, *, mode: str, env_ids: Selector = None, global_env_step_count: int | None = None) -> None:
         """Runs all terms of one mode.
 
         Args:
@@ -52,12 +50,20 @@ class EventManager(ManagerBase):
             raise ValueError(f"events.apply: unknown mode {mode!r}; {nearest(mode, _MODES)}")
         if global_env_step_count is None:
             raise ValueError("events.apply: mode 'reset' needs global_env_step_count")
-        ids = self._resolve(env_ids)
+        ids = self._resolve(env_ids, "apply")
         for name, cfg in self._cfgs.items():
             if cfg.mode == mode:
                 rows = self._due(name, cfg.min_step_count_between_reset, ids, global_env_step_count)
                 if rows.numel():
-                    self._terms[name](rows)
+                    term = self._terms[name]
+                    with self._naming(term.label):
+                        term(rows)
+
+    def finish_construction(self) -> None:
+        """Ends the dry run and forgets what it triggered: the first trigger of a row always fires."""
+        super().finish_construction()
+        for last in self._last_trigger.values():
+            last.fill_(_NEVER)
 
     def _due(self, name: str, min_steps: int, ids: torch.Tensor, now: int) -> torch.Tensor:
         if not min_steps:

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import inspect
-from abc import ABC
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from unilab_core.errors import ConfigError
+from unilab_core.errors import CapabilityError, ConfigError
 from unilab_core.reset_selectors import resolve_reset_env_ids
 from unilab_managers.term_cfg import TermCfg
 
 if TYPE_CHECKING:
     from unilab_core.env import TorchEnv
 
-__all__ = ["BoundTerm", "ManagerBase", "Selector", "bind_terms", "check_value"]
+__all__ = ["BoundTerm", "ManagerBase", "Selector", "bind_terms", "check_value", "named"]
 
 Selector = torch.Tensor | slice | None
+
+
+@contextmanager
+def named(label: str) -> Iterator[None]:
+    """Turns what fails inside into a ConfigError that says whose failure it is.
+
+    Raises:
+        ConfigError: Anything failed; a CapabilityError keeps its kind.
+    """
+    try:
+        yield
+    except (CapabilityError, ConfigError):
+        raise
+    except Exception as error:
+        raise ConfigError(f"{label}: {type(error).__name__}: {error}") from error
 
 
 class BoundTerm:
@@ -30,25 +45,24 @@ class BoundTerm:
     """
 
     def __init__(self, name: str, cfg: TermCfg, env: TorchEnv, owner: str) -> None:
-        """Instantiates a class term.
+        """Instantiates a class term and declares the reads that it names.
 
         Raises:
-            ConfigError: The class cannot be instantiated; names manager and term.
+            ConfigError: The class cannot be instantiated, or a read does not exist; names manager and term.
         """
         self.name = name
         self.cfg = cfg
         self.label = f"{owner} term {name!r}"
         self._env = env
         self._params: dict[str, Any] = dict(cfg.params)
-        self._call: Callable[..., Any] = cfg.func
+        self._call: Any = cfg.func
         self._reset: Callable[[torch.Tensor], None] | None = None
-        if inspect.isclass(cfg.func):
-            try:
-                instance = cfg.func(cfg, env)
-            except Exception as error:
-                raise ConfigError(f"{self.label}: {type(error).__name__}: {error}") from error
-            self._call = instance
-            self._reset = getattr(instance, "reset", None)
+        with named(self.label):
+            if inspect.isclass(cfg.func):
+                self._call = self._call(cfg, env)
+                self._reset = getattr(self._call, "reset", None)
+            for part in (cfg.func, self._call.__call__):  # `@reads` on a function, a class or its `__call__`
+                env.scene.declare_reads(part)
 
     def __call__(self, *leading: torch.Tensor) -> Any:  # noqa: ANN401 - each manager checks its own kind
         """Calls the term with the environment, `leading` and its parameters."""
@@ -65,7 +79,9 @@ def bind_terms(cfgs: Mapping[str, TermCfg], env: TorchEnv, owner: str) -> dict[s
     return {name: BoundTerm(name, cfg, env, owner) for name, cfg in cfgs.items()}
 
 
-def check_value(value: object, label: str, dtype: torch.dtype, num_envs: int, *, columns: bool) -> torch.Tensor:
+def check_value(
+    value: object, label: str, dtype: torch.dtype, num_envs: int, *, columns: bool
+) -> torch.Tensor:
     """Returns `value` if it is what a manager can use.
 
     Args:
@@ -87,7 +103,7 @@ def check_value(value: object, label: str, dtype: torch.dtype, num_envs: int, *,
     return value
 
 
-class ManagerBase(ABC):
+class ManagerBase:
     """One kind of terms of one environment.
 
     Attributes:
@@ -98,6 +114,7 @@ class ManagerBase(ABC):
         """Binds the terms."""
         self.owner = owner
         self._env = env
+        self._constructing = True
         self._terms = bind_terms(terms, env, owner)
 
     @property
@@ -108,6 +125,14 @@ class ManagerBase(ABC):
     def recordable_calls(self) -> list[tuple[str, Callable[[], object]]]:
         """Returns one labelled call per term that reads what the term reads; checks its result."""
         return []
+
+    def finish_construction(self) -> None:
+        """Ends the dry run: from now on a term's failure keeps its own kind."""
+        self._constructing = False
+
+    def _naming(self, label: str) -> AbstractContextManager[None]:
+        """Names the term in a failure while construction lasts."""
+        return named(label) if self._constructing else nullcontext()
 
     def reset(self, env_ids: Selector = None) -> dict[str, torch.Tensor]:
         """Clears rows of all terms.
@@ -122,14 +147,15 @@ class ManagerBase(ABC):
             TypeError: A bool mask, or not an integer tensor.
             ValueError: An id out of range or given twice.
         """
-        ids = self._resolve(env_ids)
+        ids = self._resolve(env_ids, "reset")
         for term in self._terms.values():
-            term.reset(ids)
+            with self._naming(term.label):
+                term.reset(ids)
         return self._reset_rows(ids)
 
-    def _resolve(self, env_ids: Selector) -> torch.Tensor:
+    def _resolve(self, env_ids: Selector, call: str) -> torch.Tensor:
         return resolve_reset_env_ids(
-            env_ids, num_envs=self._env.num_envs, device=self._env.device, owner=f"{self.owner}.reset"
+            env_ids, num_envs=self._env.num_envs, device=self._env.device, owner=f"{self.owner}.{call}"
         )
 
     def _reset_rows(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -9,7 +9,7 @@ import torch
 
 from unilab_core.errors import ConfigError
 from unilab_core.state import Observations
-from unilab_managers.managers.manager_base import BoundTerm, ManagerBase, bind_terms, check_value
+from unilab_managers.managers.manager_base import BoundTerm, ManagerBase, bind_terms, check_value, named
 from unilab_managers.term_cfg import ObservationGroupCfg, ObservationTermCfg
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ class _Pipeline:
     def _check_noise(self, noise: object) -> None:
         for name, value in vars(noise).items():
             if isinstance(value, tuple) and len(value) != self.width:
-                raise ConfigError(f"{self.term.label}: noise.{name} has {len(value)} numbers, expected {self.width}")
+                raise ConfigError(
+                    f"{self.term.label}: noise.{name} has {len(value)} numbers, expected {self.width}"
+                )
 
     def _column_scale(self, scale: float | tuple[float, ...] | None) -> torch.Tensor | None:
         if scale is None:
@@ -104,9 +106,5 @@ class ObservationManager(ManagerBase):
 
 
 def _make(term: BoundTerm, env: TorchEnv, *, corrupt: bool) -> _Pipeline:
-    try:
+    with named(term.label):
         return _Pipeline(term, env, corrupt=corrupt)
-    except ConfigError:
-        raise
-    except Exception as error:
-        raise ConfigError(f"{term.label}: {type(error).__name__}: {error}") from error

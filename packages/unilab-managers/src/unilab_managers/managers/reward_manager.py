@@ -58,10 +58,10 @@ class RewardManager(ManagerBase):
         return self._total
 
     def _reset_rows(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
-        count = (self._env.last_episode_length[ids] > 0).sum()
+        ended = self._env.last_episode_length[ids] > 0
         log: dict[str, torch.Tensor] = {}
         for name, sums in self._sums.items():
-            log[f"Episode_Reward/{name}/sum"] = sums[ids].sum() / self._full_episode
-            log[f"Episode_Reward/{name}/count"] = count
+            log[f"Episode_Reward/{name}/sum"] = torch.where(ended, sums[ids], 0.0).sum() / self._full_episode
+            log[f"Episode_Reward/{name}/count"] = ended.sum()
             sums[ids] = 0.0
         return log

@@ -27,7 +27,7 @@ def is_time_out(term: BoundTerm) -> bool:
 
 
 class TerminationManager(ManagerBase):
-    """Evaluates every term once a step and keeps which of them ended each row's last episode."""
+    """Evaluates every term once a step and remembers which of them fired in it."""
 
     def __init__(self, terms: Mapping[str, TerminationTermCfg], env: TorchEnv) -> None:
         """Binds the terms."""
@@ -66,9 +66,10 @@ class TerminationManager(ManagerBase):
         return self._values[name]
 
     def _reset_rows(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
-        count = (self._env.last_episode_length[ids] > 0).sum()
+        # A row that is reset twice between two steps still shows the flags of the episode before.
+        ended = self._env.last_episode_length[ids] > 0
         log: dict[str, torch.Tensor] = {}
         for name, values in self._values.items():
-            log[f"Episode_Termination/{name}/sum"] = values[ids].sum().float()
-            log[f"Episode_Termination/{name}/count"] = count
+            log[f"Episode_Termination/{name}/sum"] = (values[ids] & ended).sum().float()
+            log[f"Episode_Termination/{name}/count"] = ended.sum()
         return log

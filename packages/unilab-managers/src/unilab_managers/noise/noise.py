@@ -46,6 +46,8 @@ class UniformNoiseCfg(NoiseCfg):
     @model_validator(mode="after")
     def _ordered(self) -> UniformNoiseCfg:
         low, high = torch.as_tensor(self.n_min), torch.as_tensor(self.n_max)
+        if low.ndim and high.ndim and low.shape != high.shape:
+            raise ValueError(f"n_min has {len(low)} numbers and n_max {len(high)}; expected as many")
         if bool((low > high).any()):
             raise ValueError(f"n_min {self.n_min} is above n_max {self.n_max}")
         return self

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import torch
 from pydantic import model_validator
 
 from unilab_core.entity_cfg import match_names
-from unilab_core.errors import ConfigError, nearest
+from unilab_core.errors import ConfigError, UnknownNameError
 from unilab_managers.managers.action_manager import ActionTerm, ActionTermCfg
 
 if TYPE_CHECKING:
@@ -58,16 +57,21 @@ class JointActionTerm(ActionTerm):
         Raises:
             ConfigError: A name matches no actuator; the message lists the nearest.
         """
-        entity = env.scene[cfg.entity]
         owner = f"actions term {name!r}"
         try:
+            entity = env.scene[cfg.entity]
             ids = match_names(
-                cfg.actuator_names, entity.actuator_names, preserve_order=cfg.preserve_order, owner=owner
+                cfg.actuator_names,
+                entity.actuator_names,
+                preserve_order=cfg.preserve_order,
+                owner="actuator_names",
             )
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
+        except (UnknownNameError, ValueError) as error:
+            raise ConfigError(f"{owner}: {error}") from error
         if not ids:
-            raise ConfigError(f"{owner}: entity {cfg.entity!r} has no actuators")
+            raise ConfigError(
+                f"{owner}: actuator_names {cfg.actuator_names} selects no actuator of {cfg.entity!r}"
+            )
         self._labels = tuple(entity.actuator_names[i] for i in ids)
         self._control_ids = entity.control_ids(self._labels)
         self._scale = _per_actuator(cfg.scale, 1.0, self._labels, f"{owner}: scale", env.device)
@@ -92,7 +96,9 @@ class JointActionTerm(ActionTerm):
     @property
     def bounds(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The raw actions that reach the bounds of the control."""
-        ends = torch.stack([(self._low - self._offset) / self._scale, (self._high - self._offset) / self._scale])
+        ends = torch.stack(
+            [(self._low - self._offset) / self._scale, (self._high - self._offset) / self._scale]
+        )
         return ends.amin(dim=0), ends.amax(dim=0)
 
     def process(self, actions: torch.Tensor) -> torch.Tensor:
@@ -107,8 +113,8 @@ def _per_actuator(
         return torch.full((len(names),), values, device=device)
     out = torch.full((len(names),), other, device=device)
     for pattern, value in values.items():
-        matches = [i for i, name in enumerate(names) if re.fullmatch(pattern, name)]
-        if not matches:
-            raise ConfigError(f"{owner}: {pattern!r} matches no actuator; {nearest(pattern, names)}")
-        out[matches] = value
+        try:
+            out[match_names([pattern], names, preserve_order=False, owner=owner)] = value
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
     return out

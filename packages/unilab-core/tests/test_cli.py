@@ -1,0 +1,197 @@
+"""The command `unilab`: commands of all layers, one message for bad input, exit codes."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import click
+import pytest
+
+from unilab_core import CapabilityError, ConfigError, TaskSpec, UnknownNameError
+from unilab_core.cli import dispatcher, main
+from unilab_core.cli import list as list_module
+from unilab_core.cli.errors import BadInputError
+
+RAISED = {
+    "config": ConfigError("rewards.x: unknown key"),
+    "capability": CapabilityError("backend 'x' cannot"),
+    "unknown": UnknownNameError("unknown task 'x'"),
+    "input": BadInputError("no run folder there"),
+    "failed": ValueError("a defect"),
+    "interrupted": KeyboardInterrupt(),
+}
+
+
+@click.command("echo")
+@click.argument("words", nargs=-1)
+def echo(words):
+    """Says what it is told."""
+    click.echo(" ".join(words))
+
+
+@click.command("exit")
+@click.argument("code", type=int)
+def exit_(code):
+    """Returns an exit code."""
+    return code
+
+
+@click.command("raise")
+@click.argument("which")
+def raise_(which):
+    """Fails in a way of its choice."""
+    raise RAISED[which]
+
+
+@pytest.fixture(autouse=True)
+def _commands(monkeypatch):
+    loaded = {"echo": echo, "exit": exit_, "raise": raise_}
+    points = [
+        SimpleNamespace(name=name, load=lambda command=command: command) for name, command in loaded.items()
+    ]
+    monkeypatch.setattr(
+        dispatcher, "entry_points", lambda group: points if group == "unilab.commands" else []
+    )
+
+
+def test_a_command_is_found_by_its_entry_point(capsys):
+    assert main(["echo", "hello", "there"]) == 0
+    assert capsys.readouterr().out == "hello there\n"
+
+
+def test_the_exit_code_is_what_the_command_returns():
+    assert main(["exit", "1"]) == 1
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_lists_every_command_with_an_example(flag, capsys):
+    assert main([flag]) == 0
+    out = capsys.readouterr().out
+    assert "Says what it is told." in out
+    assert "Example: unilab train cartpole-balance" in out
+    assert "--debug" in out
+
+
+def test_an_unknown_command_is_bad_input_with_the_nearest_name(capsys):
+    assert main(["ecko"]) == 2
+    err = capsys.readouterr().err
+    assert "Error: unknown command 'ecko'; did you mean 'echo'?" in err
+    assert "Traceback" not in err
+
+
+def test_a_wrong_option_is_bad_input(capsys):
+    assert main(["echo", "--lout"]) == 2
+    assert "--lout" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("which", ["config", "capability", "unknown", "input"])
+def test_bad_input_is_one_message_on_stderr_and_exit_code_2(which, capsys):
+    assert main(["raise", which]) == 2
+    captured = capsys.readouterr()
+    message = RAISED[which].message if which == "input" else str(RAISED[which])
+    assert captured.err == f"Error: {message}\n"
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize("which", ["config", "capability", "unknown", "input"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_debug_shows_the_traceback_and_keeps_the_exit_code(which, place, capsys):
+    args = ["raise", which]
+    args.insert(place, "--debug")
+    assert main(args) == 2
+    err = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in err
+    assert err.rstrip().splitlines()[-1].startswith("Error: ")
+
+
+def test_a_defect_keeps_its_traceback():
+    with pytest.raises(ValueError, match="a defect"):
+        main(["raise", "failed"])
+
+
+def test_an_interrupt_gives_exit_code_130():
+    assert main(["raise", "interrupted"]) == 130
+
+
+TASK = TaskSpec("cartpole-balance", "m:f", {"sac": "m:s", "ppo": "m:p"}, summary="Balance a pole")
+
+
+@pytest.fixture
+def _tasks(monkeypatch):
+    monkeypatch.setattr(list_module, "list_tasks", lambda: (TASK,))
+    groups = {"unisim.backends": ["mujoco"], "unilab.algorithms": ["sac", "ppo"]}
+    monkeypatch.setattr(
+        list_module, "entry_points", lambda group: [SimpleNamespace(name=name) for name in groups[group]]
+    )
+    monkeypatch.setattr(
+        dispatcher,
+        "entry_points",
+        lambda group: [SimpleNamespace(name="list", load=lambda: list_module.command)],
+    )
+
+
+@pytest.mark.usefixtures("_tasks")
+def test_list_as_json_has_exactly_the_documented_keys(capsys):
+    assert main(["list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "tasks": [
+            {
+                "name": "cartpole-balance",
+                "summary": "Balance a pole",
+                "backends": ["mujoco"],
+                "learners": ["ppo", "sac"],
+            }
+        ],
+        "backends": ["mujoco"],
+        "algorithms": ["ppo", "sac"],
+    }
+
+
+@pytest.mark.usefixtures("_tasks")
+def test_list_shows_a_table(capsys):
+    assert main(["list"]) == 0
+    out = capsys.readouterr().out
+    assert "cartpole-balance" in out
+    assert "algorithms: ppo, sac" in out
+
+
+@pytest.mark.usefixtures("_tasks")
+def test_list_without_tasks_says_how_to_get_some(capsys, monkeypatch):
+    monkeypatch.setattr(list_module, "list_tasks", lambda: ())
+    assert main(["list"]) == 0
+    assert "no tasks are installed; install unilab-tasks" in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------- in a process of its own
+
+
+def test_the_installed_command_helps_without_torch_or_an_engine(program):
+    finished = program("""
+import sys
+from unilab_core.cli import main
+code = main(["list", "--help"])
+heavy = {"torch", "mujoco", "rsl_rl"} & set(sys.modules)
+sys.exit(f"imported {heavy}" if heavy else code)
+""")
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert "Example: unilab list --json" in finished.stdout
+
+
+def test_a_missing_cli_extra_is_named(program):
+    finished = program("""
+import sys
+sys.modules["click"] = None
+from unilab_core.cli import main
+sys.exit(main(["list"]))
+""")
+    assert finished.returncode == 2
+    assert finished.stderr == "unilab needs the cli extra: pip install 'unilab-core[cli]'\n"
+
+
+def test_bad_input_in_a_process_is_exit_code_2_without_a_traceback(program):
+    finished = program("import sys; from unilab_core.cli import main; sys.exit(main(['lisd']))")
+    assert finished.returncode == 2
+    assert "unknown command 'lisd'; did you mean 'list'?" in finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert finished.stdout == ""

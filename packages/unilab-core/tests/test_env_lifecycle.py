@@ -1,0 +1,253 @@
+"""Construction, closing, and what an environment needs to be built."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from core_support import RobotEnv, ScriptedCfg, ScriptedEnv, steps, zeros
+
+from unilab_core import CapabilityError, ConfigError, TorchEnvCfg
+from unisim import TensorExecution
+from unisim.testing import FakeBackend, make_layout
+
+
+class Watched(FakeBackend):
+    """A fake that tells whether it was closed."""
+
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+        super().close()
+
+
+class Resident(Watched):
+    """A fake that says it is resident on a device."""
+
+    def tensor_execution(self) -> TensorExecution:
+        return TensorExecution.DEVICE_RESIDENT
+
+
+def test_qa_108_closing_twice_returns_nothing_twice():
+    env = ScriptedEnv()
+    assert env.close() is None
+    assert env.close() is None
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("step", lambda env: env.step(zeros(env))),
+        ("reset", lambda env: env.reset()),
+        ("observations", lambda env: env.observations()),
+        ("render", lambda env: env.render(0)),
+    ],
+)
+def test_qa_108_a_closed_environment_says_so(name, call):
+    env = ScriptedEnv()
+    env.reset()
+    env.close()
+    with pytest.raises(RuntimeError, match=f"ScriptedEnv.{name}: the environment is closed"):
+        call(env)
+
+
+def test_qa_108_an_environment_may_be_closed_before_its_first_reset_and_then_deleted():
+    env = ScriptedEnv()
+    env.close()
+    del env
+
+
+def test_an_environment_is_a_context_manager_that_closes_also_after_an_exception():
+    with pytest.raises(KeyError), ScriptedEnv() as env:
+        raise KeyError("inside")
+    with pytest.raises(RuntimeError, match="closed"):
+        env.reset()
+
+
+def test_closing_in_an_exception_handler_keeps_the_exception():
+    env = ScriptedEnv()
+
+    def step_and_close_on_failure():
+        try:
+            env.step(zeros(env))
+        except RuntimeError:
+            env.close()
+            raise
+
+    with pytest.raises(RuntimeError, match="wait for a reset"):
+        step_and_close_on_failure()
+    env.close()
+
+
+def test_closing_closes_the_backend():
+    backend = Watched(make_layout(), 3)
+    ScriptedEnv(backend=backend).close()
+    assert backend.closed
+
+
+@pytest.mark.parametrize(
+    "hook", ["_build", "_terminations", "_rewards", "_observe", "_stage_reset", "_after_reset"]
+)
+def test_the_backend_is_closed_when_construction_fails(hook):
+    def fail(self, *_):
+        raise LookupError("no such thing")
+
+    backend = Watched(make_layout(), 3)
+    broken = type("Broken", (ScriptedEnv,), {hook: fail})
+    with pytest.raises((LookupError, ConfigError), match="no such thing"):
+        broken(backend=backend)
+    assert backend.closed
+
+
+@pytest.mark.parametrize(
+    ("hook", "label"),
+    [
+        ("_terminations", "terminations"),
+        ("_rewards", "rewards"),
+        ("_advance", "advance"),
+        ("_measure", "measure"),
+        ("_observe", "observations"),
+        ("_stage_reset", "reset"),
+        ("_on_episodes_end", "on_episodes_end"),
+        ("_before_commit", "before_commit"),
+        ("_clear_rows", "clear_rows"),
+        ("_after_commit", "after_commit"),
+        ("_control", "control"),
+        ("_begin_step", "begin_step"),
+        ("_after_step", "after_step"),
+        ("_after_reset", "after_reset"),
+    ],
+)
+def test_a_phase_that_fails_at_construction_is_a_config_error_naming_it_and_the_cause(hook, label):
+    def fail(self, *_):
+        raise LookupError("no such thing")
+
+    broken = type("Broken", (ScriptedEnv,), {hook: fail})
+    with pytest.raises(ConfigError, match=f"^{label}: LookupError: no such thing$") as caught:
+        broken()
+    assert isinstance(caught.value.__cause__, LookupError)
+
+
+def test_a_labelled_call_that_fails_is_named_by_its_label():
+    def fail():
+        raise ZeroDivisionError("division by zero")
+
+    broken = type(
+        "Broken", (ScriptedEnv,), {"_recordable_calls": lambda self: [("reward term 'speed'", fail)]}
+    )
+    with pytest.raises(ConfigError, match="reward term 'speed': ZeroDivisionError: division by zero"):
+        broken()
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({}, r"observation groups are \[\]; expected 'obs' and optionally 'critic'"),
+        ({"critic": 3}, r"observation groups are \['critic'\]"),
+        ({"obs": 3, "teacher": 2}, r"observation groups are \['obs', 'teacher'\]"),
+        ({"obs": 0}, "observation group 'obs' is empty"),
+    ],
+)
+def test_other_observation_groups_are_a_config_error(spec, message):
+    broken = type("Broken", (ScriptedEnv,), {"obs_groups_spec": spec})
+    with pytest.raises(ConfigError, match=f"^Broken: {message}"):
+        broken()
+
+
+def test_an_observation_of_another_width_than_declared_is_a_config_error_at_construction():
+    broken = type("Broken", (ScriptedEnv,), {"obs_groups_spec": {"obs": 5}})
+    with pytest.raises(
+        ConfigError, match=r"Broken._observe: group 'obs' is torch.float32 \(3, 3\), expected .*\(3, 5\)"
+    ):
+        broken()
+
+
+def test_a_device_resident_backend_is_a_capability_error():
+    backend = Resident(make_layout(), 3)
+    with pytest.raises(CapabilityError, match="drives HOST_BRIDGE backends only"):
+        ScriptedEnv(backend=backend)
+    assert backend.closed
+
+
+def test_a_device_that_the_backend_cannot_reach_is_a_capability_error():
+    backend = Watched(make_layout(), 3)
+    with pytest.raises(CapabilityError, match="device 'meta' is not one of"):
+        ScriptedEnv(backend=backend, device="meta")
+    assert backend.closed
+
+
+def test_a_device_that_does_not_exist_closes_the_backend():
+    backend = Watched(make_layout(), 3)
+    with pytest.raises(RuntimeError, match="nowhere"):
+        ScriptedEnv(backend=backend, device="nowhere")
+    assert backend.closed
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"), [("state_dict", ()), ("load_state_dict", ({},)), ("render", (0,))]
+)
+def test_what_this_version_cannot_do_is_a_capability_error(call, arguments):
+    with ScriptedEnv() as env, pytest.raises(CapabilityError, match="not available"):
+        getattr(env, call)(*arguments)
+
+
+def test_construction_draws_nothing_from_the_environments_randomness():
+    with ScriptedEnv(spread=1.0, seed=3) as env, ScriptedEnv(spread=0.0, seed=3) as plain:
+        assert torch.equal(env.rng.get_state(), plain.rng.get_state())
+
+
+def test_construction_resets_no_row_of_the_backend():
+    with ScriptedEnv(spread=1.0) as env:
+        assert env.transfer_stats.reset.transfers == 0
+        assert env.backend.get_state_views()["qpos"].tolist() == [[0.0, 0.0]] * 3
+
+
+def test_a_config_without_build_says_so():
+    with pytest.raises(NotImplementedError, match=r"TorchEnvCfg does not implement build\(\)"):
+        TorchEnvCfg().build(backend="mujoco", device="cpu", seed=0, autoreset=True)
+
+
+@pytest.mark.parametrize("given", [{"decimation": 0}, {"episode_length_s": 0.0}, {"num_envs": 0}])
+def test_sizes_and_times_of_a_config_must_be_positive(given):
+    with pytest.raises(ConfigError, match=next(iter(given))):
+        TorchEnvCfg(**given)
+
+
+def test_a_config_says_how_long_a_control_step_is():
+    assert ScriptedCfg(decimation=3).step_dt == pytest.approx(0.03)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts are read from /proc")
+@pytest.mark.parametrize("faulted", [False, True])
+def test_qa_108_twenty_environments_leave_no_thread_and_no_file_behind(faulted):
+    def counts() -> tuple[int, int]:
+        status = Path("/proc/self/status").read_text()
+        threads = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("Threads:"))
+        return threads, len(os.listdir("/proc/self/fd"))
+
+    def cycle() -> None:
+        env = RobotEnv(num_threads=3)
+        during.append(counts()[0])
+        env.reset()
+        steps(env, 1)
+        if faulted:
+            env.inject["_rewards"] = lambda: torch.full((2,), float("nan"))
+            with pytest.raises(ValueError, match="reward"):
+                env.step(zeros(env))
+        env.close()
+        kept.append(env)
+
+    during: list[int] = []
+    kept: list[RobotEnv] = []  # a closed environment that is still referenced holds nothing
+    cycle()
+    before = counts()
+    for _ in range(20):
+        cycle()
+    after = counts()
+    assert min(during) > before[0]
+    assert abs(after[0] - before[0]) <= 1
+    assert abs(after[1] - before[1]) <= 1

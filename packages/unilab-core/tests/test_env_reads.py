@@ -1,0 +1,195 @@
+"""Reads are recorded at construction; later reads must be among them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from core_support import RobotEnv, ScriptedEnv, steps, zeros
+
+from unilab_core import ConfigError, SceneEntityCfg, reads
+
+LEG = SceneEntityCfg(body_names=("leg",))
+IMU = SceneEntityCfg(site_names=("imu",))
+
+
+def test_state_is_always_in_the_packet():
+    with RobotEnv() as env:
+        assert env.describe().reads == ("qpos", "qvel", "ctrl")
+
+
+def test_what_a_term_reads_becomes_part_of_the_packet():
+    def look(env):
+        data = env.scene["robot"].data
+        return data.bodies(LEG).pos_w, data.sites(IMU).quat_w, env.scene.sensor("robot/gyro")
+
+    with RobotEnv(look=look) as env:
+        assert set(env.describe().reads) == {
+            "qpos",
+            "qvel",
+            "ctrl",
+            "sensor:robot/gyro",
+            "body:robot/leg",
+            "site:robot/imu",
+        }
+        env.reset()
+        assert steps(env, 2) is not None
+
+
+def test_making_a_handle_reads_nothing():
+    with RobotEnv(look=lambda env: env.scene["robot"].data.bodies(LEG)) as env:
+        assert env.describe().reads == ("qpos", "qvel", "ctrl")
+
+
+def test_a_quantity_read_by_several_terms_is_carried_once():
+    def look(env):
+        data = env.scene["robot"].data
+        return data.bodies(LEG).pos_w, data.bodies(LEG).lin_vel_w, data.bodies(SceneEntityCfg()).quat_w
+
+    with RobotEnv(look=look) as env:
+        carried = [key for key in env.describe().reads if key.startswith("body:")]
+    assert sorted(carried) == ["body:robot/base", "body:robot/foot", "body:robot/leg"]
+
+
+@pytest.mark.parametrize(
+    "hook", ["_control", "_begin_step", "_advance", "_after_step", "_before_commit", "_after_reset"]
+)
+def test_reads_of_every_phase_are_recorded(hook):
+    def phase(self, *arguments):
+        assert self.scene["robot"].data.bodies(LEG).pos_w.shape == (2, 1, 3)
+        return getattr(RobotEnv, hook)(self, *arguments)
+
+    reading = type("Reading", (RobotEnv,), {hook: phase})
+    with reading() as env:
+        assert "body:robot/leg" in env.describe().reads
+        env.reset()
+        env.step(zeros(env))
+
+
+def test_a_read_behind_a_branch_raises_with_the_remedy_in_the_message():
+    def look(env):
+        if env.step_counter > 1:
+            return env.scene["robot"].data.bodies(LEG).pos_w
+        return None
+
+    env = RobotEnv(look=look)
+    env.reset()
+    steps(env, 1)
+    message = (
+        r"'body:robot/leg' is read outside the frozen plan: .* declare it .* with @reads\('body:robot/leg'\)"
+    )
+    with pytest.raises(RuntimeError, match=message):
+        env.step(zeros(env))
+    env.close()
+
+
+def test_a_read_behind_a_branch_works_once_it_is_declared_on_the_hook():
+    class Declared(RobotEnv):
+        @reads("body:robot/leg", "sensor:robot/gyro")
+        def _rewards(self) -> torch.Tensor:
+            if self.step_counter > 1:
+                return (
+                    self.scene["robot"].data.bodies(LEG).pos_w[:, 0, 0]
+                    + self.scene.sensor("robot/gyro")[:, 0]
+                )
+            return torch.zeros(self.num_envs)
+
+    with Declared() as env:
+        env.reset()
+        steps(env, 3)
+
+
+def test_a_term_may_declare_its_reads_while_the_environment_is_built():
+    @reads("site:robot/imu")
+    def term(env):
+        return env.scene["robot"].data.sites(IMU).pos_w
+
+    class Building(RobotEnv):
+        def _build(self) -> None:
+            super()._build()
+            self.scene.declare_reads(term)
+
+    with Building() as env:
+        assert "site:robot/imu" in env.describe().reads
+        env.reset()
+        assert term(env).shape == (2, 1, 3)
+
+
+def test_a_declared_read_that_does_not_exist_is_a_config_error_with_the_nearest():
+    class Wrong(RobotEnv):
+        @reads("body:robot/lge")
+        def _rewards(self) -> torch.Tensor:
+            return torch.zeros(self.num_envs)
+
+    with pytest.raises(
+        ConfigError, match=r"@reads\('body:robot/lge'\): KeyError: .*did you mean 'robot/leg'"
+    ):
+        Wrong()
+
+
+@pytest.mark.parametrize("key", ["leg", "bodies:leg", "body:", ""])
+def test_a_declared_read_of_another_form_is_refused(key):
+    with pytest.raises(ValueError, match="is not 'sensor:<name>', 'body:<name>' or 'site:<name>'"):
+        reads(key)
+
+
+def test_declared_reads_add_up():
+    from unilab_core.reads import declared_reads
+
+    @reads("body:a")
+    @reads("body:b", "site:c")
+    def term(env):
+        return None
+
+    assert declared_reads(term) == ("body:b", "site:c", "body:a")
+    assert declared_reads(steps) == ()
+
+
+@pytest.mark.parametrize(
+    ("look", "message"),
+    [
+        (
+            lambda env: env.scene["robto"],
+            r"rewards: UnknownNameError: scene: unknown entity 'robto'; did you mean 'robot'\?",
+        ),
+        (
+            lambda env: env.scene.sensor("robot/gyru"),
+            r"rewards: KeyError: .*unknown sensor 'robot/gyru'; did you mean 'robot/gyro'",
+        ),
+        (
+            lambda env: env.scene["robot"].data.bodies(SceneEntityCfg(body_names=("lge",))).pos_w,
+            r"rewards: ValueError: robot body_names: 'lge' matches nothing; did you mean 'leg'\?",
+        ),
+        (
+            lambda env: env.scene["robot"].data.sites(SceneEntityCfg(site_names=("[",))).pos_w,
+            r"rewards: ValueError: robot site_names: '\[' is not a regular expression",
+        ),
+    ],
+)
+def test_an_unknown_name_in_a_term_is_a_config_error_with_the_nearest(look, message):
+    with pytest.raises(ConfigError, match=message):
+        RobotEnv(look=look)
+
+
+@pytest.mark.parametrize(
+    ("read", "key"),
+    [
+        (lambda env: env.scene["robot"].data.bodies(LEG).pos_w, "body:robot/leg"),
+        (lambda env: env.scene["robot"].data.sites(IMU).pos_w, "site:robot/imu"),
+        (lambda env: env.scene.sensor("robot/gyro"), "robot/gyro"),
+    ],
+)
+def test_bodies_sites_and_sensors_cannot_be_read_while_a_reset_is_staged(read, key):
+    with pytest.raises(
+        ConfigError, match=f"'{key}' is read while a reset is staged; it is defined after the commit"
+    ):
+        RobotEnv(stage=lambda env, ids: read(env))
+
+
+def test_a_view_of_a_fixed_packet_shows_each_new_step():
+    with ScriptedEnv() as env:
+        env.reset()
+        view = env.scene["robot"].data.joint_pos
+        env.step(torch.ones(3, 1))
+        first = view.clone()
+        env.step(torch.ones(3, 1))
+        assert not torch.equal(view, first)
