@@ -8,6 +8,7 @@ from .config import parse_overrides as parse_overrides
 from .description import EnvDescription as EnvDescription
 from .entity_cfg import SceneEntityCfg as SceneEntityCfg
 from .env import TorchEnv as TorchEnv
+from .env_cfg import NanGuardCfg as NanGuardCfg
 from .env_cfg import TorchEnvCfg as TorchEnvCfg
 from .errors import CapabilityError as CapabilityError
 from .errors import ConfigError as ConfigError
@@ -28,3 +29,4 @@ from .rng import EnvRng as EnvRng
 from .state import Observations as Observations
 from .state import TorchEnvState as TorchEnvState
 from .timing import seconds_to_steps as seconds_to_steps
+from .writes import writes as writes

@@ -20,7 +20,8 @@ class EnvDescription:
         actions: Label of each action column, in order.
         joints: Joint names in the model's order.
         terms: Kind of manager to the names of its terms.
-        reads: What the read packet of a step carries.
+        reads: What a step reads, as keys of the read packet.
+        capabilities: What the backend can do.
     """
 
     step_dt: float
@@ -30,6 +31,7 @@ class EnvDescription:
     joints: tuple[str, ...]
     terms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     reads: tuple[str, ...] = ()
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
 
     def to_data(self) -> dict[str, Any]:
         """Returns the description as plain dicts, tuples and scalars."""

@@ -59,10 +59,10 @@ class EntityData:
         """(N, J, 2) m or rad: lower and upper limits, infinite for unlimited joints."""
 
     def _qpos(self) -> torch.Tensor:
-        return self._staging.qpos if self._staging.is_open else self._io.column("qpos")
+        return self._staging.qpos if self._staging.shows_state else self._io.column("qpos")
 
     def _qvel(self) -> torch.Tensor:
-        return self._staging.qvel if self._staging.is_open else self._io.column("qvel")
+        return self._staging.qvel if self._staging.shows_state else self._io.column("qvel")
 
     @property
     def joint_pos(self) -> torch.Tensor:
@@ -131,7 +131,7 @@ class EntityData:
         return quat_yaw(self.root_quat_w)
 
     def _derived(self, key: str) -> torch.Tensor:
-        if self._staging.is_open:
+        if self._staging.is_reset:
             raise RuntimeError(f"{key!r} is read while a reset is staged; it is defined after the commit")
         return self._io.column(key)
 

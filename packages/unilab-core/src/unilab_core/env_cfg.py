@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from unisim.config import Cfg
 from unisim.scene import SceneCfg, SimCfg
@@ -12,7 +12,19 @@ from unisim.scene import SceneCfg, SimCfg
 if TYPE_CHECKING:
     from unilab_core.env_hooks import EnvHooks
 
-__all__ = ["TorchEnvCfg"]
+__all__ = ["NanGuardCfg", "TorchEnvCfg"]
+
+
+class NanGuardCfg(Cfg):
+    """How non-finite rewards and observations are met. Costs one copy of the engine's state a step."""
+
+    policy: Literal["raise", "reset_row"] = "raise"
+    """`"raise"`: NonFiniteError, and the environment faults. `"reset_row"`: the row terminates with reward 0 and
+    its last finite observation; `info["nonfinite_rows"]` keeps it out of replay."""
+    dump_dir: str = "nan_dumps"
+    """Folder of the dumps that `unilab replay` steps again, relative to the working directory."""
+    max_dumps: Annotated[int, Field(ge=0)] = 1
+    """Most dumps of one environment; 0 writes none."""
 
 
 class TorchEnvCfg(Cfg):
@@ -20,13 +32,24 @@ class TorchEnvCfg(Cfg):
 
     scene: SceneCfg = SceneCfg()
     sim: SimCfg = SimCfg()
-    decimation: Annotated[int, Field(ge=1)] = 1
+    decimation: int = 1
     """Physics substeps per control step."""
-    episode_length_s: Annotated[float, Field(gt=0)] = 10.0
+    episode_length_s: float = 10.0
     """Time limit of an episode, s."""
-    num_envs: Annotated[int, Field(ge=1)] = 64
+    num_envs: int = 64
     is_finite_horizon: bool = False
     """Whether reaching the time limit is the end of the task, so that time-outs are terminations."""
+    nan_guard: NanGuardCfg | None = None
+    """How non-finite values are met; None: NonFiniteError without a dump."""
+
+    @model_validator(mode="after")
+    def _positive(self) -> TorchEnvCfg:
+        # Here and not on the fields, whose bounds a subclass loses when it declares another default.
+        for name in ("decimation", "episode_length_s", "num_envs"):
+            value = getattr(self, name)
+            if value <= 0:
+                raise ValueError(f"{name} is {value}, expected a positive number")
+        return self
 
     @property
     def step_dt(self) -> float:

@@ -56,6 +56,20 @@ class EnvHooks(ABC):
     def _stage_reset(self, ids: torch.Tensor) -> None:
         """Writes the new state of the rows, which the staging area starts at the default state."""
 
+    def _stage_startup(self, ids: torch.Tensor) -> None:
+        """Writes model fields of all rows once, after construction; resets randomise from these values."""
+
+    def _row_state_roots(self) -> dict[str, object]:
+        """Returns objects whose attributes a rejected reset must put back, by name, beyond the environment's own."""
+        return {}
+
+    def _explain_non_finite(self) -> str:
+        """Returns what more there is to say about non-finite values, for example which reward term they come from."""
+        return ""
+
+    def _forget_non_finite(self, ids: torch.Tensor) -> None:
+        """Makes sums finite again that non-finite values of the rows went into."""
+
     def _build(self) -> None:
         """Makes everything that needs the scene; runs once, before reads are recorded."""
 

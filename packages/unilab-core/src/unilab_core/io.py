@@ -1,49 +1,138 @@
-"""The one seam between an environment and its backend: declared reads in, controls and resets out."""
+"""The one seam between an environment and its backend: declared reads in, controls, writes and resets out."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
-from unilab_core.errors import CapabilityError
 from unisim.capabilities import TensorExecution
 from unisim.contract import SimBackend
 from unisim.packets import HostBridgeSpec
 from unisim.reset import ResetPayload
 from unisim.transfer import HostBridgeTransferPlan, TransferStats
 
-__all__ = ["BackendIO"]
+__all__ = ["BackendIO", "make_io"]
 
 _STATE = ("qpos", "qvel", "ctrl")
-_KINDS = ("sensor", "body", "site")
+_KINDS = ("sensor", "body", "site", "substep")
 
 
-class BackendIO:
-    """Serves columns by key; records keys until `freeze`, afterwards every step moves one packet of them.
+class BackendIO(ABC):
+    """Serves columns by key; records keys until `freeze`, which fixes what every step reads.
 
-    Keys are `"qpos"`, `"qvel"`, `"ctrl"`, `"sensor:<name>"`, `"body:<name>"`, `"site:<name>"`. While recording, a
-    key's values are those of the state the backend is in, read once.
+    Keys are `"qpos"`, `"qvel"`, `"ctrl"`, `"sensor:<name>"`, `"body:<name>"`, `"site:<name>"`, `"substep:<sensor>"`.
+    While recording, a key's values are those of the state the backend is in, read once.
     """
 
     def __init__(self, backend: SimBackend, *, device: torch.device, decimation: int) -> None:
-        """Starts recording.
-
-        Raises:
-            CapabilityError: The backend is DEVICE_RESIDENT, which this version cannot drive.
-        """
-        if backend.tensor_execution() is not TensorExecution.HOST_BRIDGE:
-            raise CapabilityError("unilab-core in this version drives HOST_BRIDGE backends only")
+        """Starts recording."""
         self._backend = backend
         self._device = device
         self._decimation = decimation
         self._keys: dict[str, torch.Tensor] = {}
-        self._plan: HostBridgeTransferPlan | None = None
+        self._random: torch.Generator | None = None
+        self._drawn: dict[str, torch.Tensor] = {}
+        self.frozen = False
         for key in _STATE:
             self.column(key)
 
     @property
-    def frozen(self) -> bool:
-        """Whether the reads are fixed and the plan compiled."""
-        return self._plan is not None
+    def keys(self) -> tuple[str, ...]:
+        """What a step reads, in the order in which it was first read."""
+        return tuple(self._keys)
+
+    @property
+    @abstractmethod
+    def transfer_stats(self) -> TransferStats:
+        """Transfers, bytes and synchronisations by packet kind; all zero where tensors are live views."""
+
+    def column(self, key: str) -> torch.Tensor:
+        """Returns the columns of `key`, (N, width) float32: a view that the next step rewrites.
+
+        Raises:
+            KeyError: The model has no such sensor, body or site; the message lists the nearest.
+            RuntimeError: The reads are frozen and this key is not among them.
+        """
+        values = self._keys.get(key)
+        if values is None:
+            if self.frozen:
+                raise RuntimeError(
+                    f"{key!r} is read outside the frozen plan: no term read it while reads were recorded, so it must "
+                    f"sit behind a branch; declare it on the term with @reads({key!r})"
+                )
+            values = self._keys[key] = self._read_now(key)
+        return values if self._random is None else self._draw(key, values)
+
+    def _draw(self, key: str, values: torch.Tensor) -> torch.Tensor:
+        if key not in self._drawn:
+            assert self._random is not None
+            drawn = torch.rand(values.shape, generator=self._random, device=self._device) * 2.0 - 1.0
+            if key.startswith(("body:", "site:")):
+                drawn[:, 3:7] = torch.nn.functional.normalize(drawn[:, 3:7], dim=-1)
+            for start in self._quaternions if key == "qpos" else ():
+                drawn[:, start : start + 4] = torch.nn.functional.normalize(
+                    drawn[:, start : start + 4], dim=-1
+                )
+            self._drawn[key] = drawn
+        return self._drawn[key]
+
+    @property
+    def _quaternions(self) -> list[int]:
+        joints = self._backend.model_layout.joints
+        return [j.qpos_start + j.qpos_dim - 4 for j in joints if j.kind in ("free", "ball")]
+
+    @contextmanager
+    def random_values(self, seed: int) -> Iterator[None]:
+        """Serves seeded random finite values, without touching the engine, while the block lasts."""
+        self._random = torch.Generator(device=self._device).manual_seed(seed)
+        self._drawn = {}
+        try:
+            yield
+        finally:
+            self._random = None
+            self._drawn = {}
+
+    @abstractmethod
+    def _read_now(self, key: str) -> torch.Tensor:
+        """Returns the present values of a key that is being recorded."""
+
+    @abstractmethod
+    def freeze(self) -> None:
+        """Fixes the recorded reads."""
+
+    @abstractmethod
+    def step(self, ctrl: torch.Tensor) -> None:
+        """Writes the control, (N, C) float32, and advances physics by one control step."""
+
+    @abstractmethod
+    def read(self) -> None:
+        """Makes every recorded column show the present state."""
+
+    @abstractmethod
+    def apply_reset(self, mask: torch.Tensor, payload: ResetPayload) -> None:
+        """Commits a reset and reads its rows again."""
+
+    @abstractmethod
+    def write_rows(self, mask: torch.Tensor, payload: ResetPayload) -> None:
+        """Writes state mid-episode and reads its rows again."""
+
+    def bad_rows(self) -> torch.Tensor:
+        """Returns (N,) bool on the device: rows that the engine calls bad."""
+        return self._backend.bad_rows().to(self._device)
+
+    def close(self) -> None:
+        """Closes the backend; idempotent."""
+        self._keys.clear()
+        self._backend.close()
+
+
+class HostBridgeIO(BackendIO):
+    """Through one packed plan: a step moves one control packet and one read packet."""
+
+    _plan: HostBridgeTransferPlan | None = None
 
     @property
     def plan(self) -> HostBridgeTransferPlan:
@@ -61,31 +150,14 @@ class BackendIO:
         """Transfers, bytes and synchronisations by packet kind."""
         return self.plan.transfer_stats
 
-    def column(self, key: str) -> torch.Tensor:
-        """Returns the columns of `key`, (N, width) float32: a view that the next step rewrites.
-
-        Raises:
-            KeyError: The model has no such sensor, body or site; the message lists the nearest.
-            RuntimeError: The reads are frozen and this key is not among them.
-        """
-        values = self._keys.get(key)
-        if values is None:
-            if self.frozen:
-                raise RuntimeError(
-                    f"{key!r} is read outside the frozen plan: no term read it while reads were recorded, so it must "
-                    f"sit behind a branch; declare it on the term with @reads({key!r})"
-                )
-            values = self._keys[key] = self._read_now(key)
-        return values
-
     def _read_now(self, key: str) -> torch.Tensor:
-        plan = self._backend.compile_host_bridge_io(self._spec([key]))
+        plan = self._backend.compile_host_bridge_io(self._spec((key,)))
         try:
             return plan.read().clone()
         finally:
             plan.close()
 
-    def _spec(self, keys: list[str]) -> HostBridgeSpec:
+    def _spec(self, keys: tuple[str, ...]) -> HostBridgeSpec:
         names = {
             kind: tuple(k.partition(":")[2] for k in keys if k.startswith(f"{kind}:")) for kind in _KINDS
         }
@@ -94,37 +166,88 @@ class BackendIO:
             sensors=names["sensor"],
             bodies=names["body"],
             sites=names["site"],
+            substep_sensors=names["substep"],
             device=str(self._device),
             decimation=self._decimation,
         )
 
     def freeze(self) -> None:
-        """Fixes the recorded reads and compiles the plan; the columns become views of its packet."""
-        self._plan = self._backend.compile_host_bridge_io(self._spec(list(self._keys)))
+        """Compiles the plan; the columns become views of its packet."""
+        self._plan = self._backend.compile_host_bridge_io(self._spec(self.keys))
+        self.frozen = True
         packet = self._plan.read()
         self._keys = {key: packet[:, self._plan.layout.columns(key)] for key in self._keys}
 
     def step(self, ctrl: torch.Tensor) -> None:
-        """Writes the control, (N, A) float32, and advances physics by one control step."""
+        """One control transfer, then physics."""
         self.plan.write_control(ctrl)
         self.plan.step(self._decimation)
 
     def read(self) -> None:
-        """Reads every recorded column of every row."""
+        """One read transfer."""
         self.plan.read()
 
-    def bad_rows(self) -> torch.Tensor:
-        """Returns (N,) bool on the device: rows that the engine calls bad."""
-        return self._backend.bad_rows().to(self._device)
-
     def apply_reset(self, mask: torch.Tensor, payload: ResetPayload) -> None:
-        """Commits a reset and reads its rows again."""
+        """One reset transfer and one selected read."""
         self.plan.apply_reset(mask, payload)
         self.plan.read_selected()
 
+    def write_rows(self, mask: torch.Tensor, payload: ResetPayload) -> None:
+        """One write transfer and one selected read."""
+        self.plan.write_rows(mask, payload)
+        self.plan.read_selected()
+
+    def bad_rows(self) -> torch.Tensor:
+        """One verdict of N bytes."""
+        rows = super().bad_rows()
+        self.plan.count_verdict(rows.numel())
+        return rows
+
     def close(self) -> None:
         """Closes the plan and the backend; idempotent."""
-        self._keys.clear()
         if self._plan is not None:
             self._plan.close()
-        self._backend.close()
+        super().close()
+
+
+class ResidentIO(BackendIO):
+    """Live views on the backend's own device: nothing is transferred."""
+
+    @property
+    def transfer_stats(self) -> TransferStats:
+        """Nothing, ever."""
+        return TransferStats()
+
+    def _read_now(self, key: str) -> torch.Tensor:
+        kind, _, name = key.partition(":")
+        if kind == "sensor":
+            return self._backend.get_sensor_view(name)
+        return self._backend.get_state_views((key,))[key]
+
+    def freeze(self) -> None:
+        """The views are live already."""
+        self.frozen = True
+
+    def step(self, ctrl: torch.Tensor) -> None:
+        """Advances physics; the views follow."""
+        self._backend.step_tensor(ctrl, self._decimation)
+
+    def read(self) -> None:
+        """The views are current already."""
+
+    def apply_reset(self, mask: torch.Tensor, payload: ResetPayload) -> None:
+        """Commits on the device."""
+        self._backend.apply_reset(mask, payload)
+
+    def write_rows(self, mask: torch.Tensor, payload: ResetPayload) -> None:
+        """Writes on the device."""
+        self._backend.write_rows(mask, payload)
+
+
+def make_io(backend: SimBackend, *, device: torch.device, decimation: int) -> BackendIO:
+    """Returns the seam that fits how the backend executes."""
+    kinds: dict[TensorExecution, type[BackendIO]] = {
+        TensorExecution.HOST_BRIDGE: HostBridgeIO,
+        TensorExecution.DEVICE_RESIDENT: ResidentIO,
+    }
+    return kinds[backend.tensor_execution()](backend, device=device, decimation=decimation)

@@ -1,21 +1,25 @@
-"""Before the plan is compiled: runs every term once and remembers what it reads."""
+"""The dry first reset: runs every hook and term before the plan is compiled, and remembers what they read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 
 from unilab_core.env_hooks import EnvHooks
-from unilab_core.errors import ConfigError
+from unilab_core.errors import CapabilityError, ConfigError
 from unilab_core.io import BackendIO
 from unilab_core.reads import declared_reads
-from unilab_core.rng import EnvRng
+from unilab_core.row_state import RowStateRegistry
 from unilab_core.staging import Staging
 
 __all__ = ["check_groups", "check_observations", "record_reads"]
 
+_LOGGER = logging.getLogger(__name__)
 _GROUPS = ("obs", "critic")
+_RANDOM_SEED = 20240607
+"""Any seed will do: it decides which finite values the second run sees, not what an environment draws."""
 _HOOKS = (
     *(
         "_control",
@@ -28,6 +32,7 @@ _HOOKS = (
         "_after_step",
     ),
     *("_on_episodes_end", "_stage_reset", "_before_commit", "_clear_rows", "_after_commit", "_after_reset"),
+    "_stage_startup",
 )
 
 
@@ -49,13 +54,13 @@ def check_groups(owner: str, spec: Mapping[str, int]) -> dict[str, int]:
 
 
 def check_observations(
-    owner: str, declared: Mapping[str, torch.Tensor], observed: Mapping[str, torch.Tensor], num_rows: int
+    owner: str, declared: Mapping[str, int], observed: Mapping[str, torch.Tensor], num_rows: int
 ) -> None:
     """Checks what `_observe` returned; reads shapes only, never the device.
 
     Args:
         owner: Whose observations, for the error message.
-        declared: The buffers of the groups of `obs_groups_spec`, (N, dim).
+        declared: Group to its width, as in `obs_groups_spec`.
         observed: What `_observe` returned.
         num_rows: N, or K when rows were asked for.
 
@@ -67,7 +72,7 @@ def check_observations(
             f"{owner}._observe returned groups {sorted(observed)}, expected {sorted(declared)} as in obs_groups_spec"
         )
     for group, rows in observed.items():
-        expected = (num_rows, declared[group].shape[1])
+        expected = (num_rows, declared[group])
         if rows.dtype != torch.float32 or tuple(rows.shape) != expected:
             raise ConfigError(
                 f"{owner}._observe: group {group!r} is {rows.dtype} {tuple(rows.shape)}, "
@@ -75,42 +80,87 @@ def check_observations(
             )
 
 
-def record_reads(env: EnvHooks, io: BackendIO, staging: Staging, rng: EnvRng) -> None:
-    """Runs every hook and recordable call once, at the model's default state and with zero actions.
+def record_reads(
+    env: EnvHooks,
+    io: BackendIO,
+    staging: Staging,
+    registry: RowStateRegistry,
+    check: Callable[[Mapping[str, torch.Tensor]], None],
+) -> None:
+    """Runs everything that a start, a reset and a step run, twice, and puts back whatever that changed.
 
-    What they write goes to a staging area that is dropped; the random sequence is put back. Buffers of terms are
-    cleared by the reset that every row must have before its first step.
+    The first run sees the model's default state after a forward, where nothing may fail. The second is served random
+    finite values without touching the engine, so that most branches are taken; there a failure only ends the call.
+
+    Args:
+        env: The environment.
+        io: Records the reads.
+        staging: Takes the writes, which are dropped.
+        registry: Puts back what terms remember.
+        check: Called with the observations of the first run.
 
     Raises:
-        ConfigError: A call failed; names it and the cause.
+        ConfigError: A call failed in the first run; names it and the cause.
+        CapabilityError: A call asks for what the backend cannot do.
     """
-    state = rng.get_state()
-    num_envs = staging.qpos.shape[0]
-    ids = torch.arange(num_envs, device=rng.device)
+    ids = torch.arange(staging.qpos.shape[0], device=staging.qpos.device)
     for key in {key: None for hook in _HOOKS for key in declared_reads(getattr(env, hook))}:
-        _call(f"@reads({key!r})", lambda key=key: io.column(key))  # type: ignore[misc] # a default argument
-    _call("on_episodes_end", lambda: env._on_episodes_end(ids))
-    staging.open(ids, io.column("qpos"), io.column("qvel"))
+        with_label(f"@reads({key!r})", lambda key=key: io.column(key))  # type: ignore[misc] # a default argument
+    saved = registry.save(ids)
     try:
-        _call("reset", lambda: env._stage_reset(ids))
+        for label, call in _calls(env, io, staging, ids):
+            with_label(label, call)
+        with_label("observations", lambda: check(env._observe(None)))
+        registry.check_constants(saved)
+        registry.restore(saved)
+        with io.random_values(_RANDOM_SEED):
+            for label, call in _calls(env, io, staging, ids):
+                _try(label, call)
     finally:
         staging.close()
-    _call("before_commit", lambda: env._before_commit(ids))
-    _call("clear_rows", lambda: env._clear_rows(ids))
-    _call("after_commit", lambda: env._after_commit(ids))
-    _call("control", lambda: env._control(torch.zeros(num_envs, env.num_actions, device=rng.device)))
-    _call("begin_step", env._begin_step)
-    for label, call in env._recordable_calls():
-        _call(label, call)
-    _call("after_step", env._after_step)
-    _call("after_reset", lambda: env._after_reset(ids))
-    rng.set_state(state)
+        registry.restore(saved)
 
 
-def _call(label: str, call: Callable[[], object]) -> None:
+def _calls(
+    env: EnvHooks, io: BackendIO, staging: Staging, ids: torch.Tensor
+) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yields labelled calls in the order of construction, reset and step."""
+    for label, startup, hook in (("startup", True, env._stage_startup), ("reset", False, env._stage_reset)):
+        if not startup:
+            yield "on_episodes_end", lambda: env._on_episodes_end(ids)
+        staging.open_reset(ids, io.column("qpos"), io.column("qvel"), startup=startup)
+        yield label, lambda hook=hook: hook(ids)  # type: ignore[misc] # a default argument
+        staging.close()
+    yield "before_commit", lambda: env._before_commit(ids)
+    yield "clear_rows", lambda: env._clear_rows(ids)
+    yield "after_commit", lambda: env._after_commit(ids)
+    zeros = torch.zeros(ids.numel(), env.num_actions, device=ids.device)
+    yield "control", lambda: env._control(zeros)
+    yield "begin_step", env._begin_step
+    staging.open_step(io.column("qpos"), io.column("qvel"))
+    yield from env._recordable_calls()
+    staging.close()
+    yield "after_step", env._after_step
+    yield "after_reset", lambda: env._after_reset(ids)
+
+
+def with_label(label: str, call: Callable[[], object]) -> None:
+    """Calls and names the failure.
+
+    Raises:
+        ConfigError: The call failed; the message has its label and the notes that managers add.
+    """
     try:
         call()
-    except ConfigError:
+    except (CapabilityError, ConfigError):
         raise
     except Exception as error:
-        raise ConfigError(f"{label}: {type(error).__name__}: {error}") from error
+        notes = "".join(f"{note}: " for note in getattr(error, "__notes__", ()))
+        raise ConfigError(f"{notes or label + ': '}{type(error).__name__}: {error}") from error
+
+
+def _try(label: str, call: Callable[[], object]) -> None:
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 - random values may be out of any term's range; its reads count
+        _LOGGER.debug("%s failed on random values: %s", label, error)

@@ -1,4 +1,4 @@
-"""The one order of a reset, whoever asks for it."""
+"""The one order of a reset, whoever asks for it; until the commit, everything can be taken back."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from typing import Protocol
 
 import torch
 
+from unilab_core.errors import ConfigError, ResetRejectedError
 from unilab_core.io import BackendIO
+from unilab_core.row_state import RowStateRegistry, SavedRows
 from unilab_core.staging import Staging
 from unisim.model_layout import ModelLayout
-from unisim.reset import validate_payload
+from unisim.reset import ResetPayload, validate_payload
 
 __all__ = ["EpisodeLog", "ResetHooks", "ResetTransaction"]
 
@@ -31,24 +33,40 @@ class ResetHooks(Protocol):
 
 
 class ResetTransaction:
-    """Stages, validates and commits a reset of selected rows: manual, selected-row and automatic alike."""
+    """Stages, validates and commits a reset of selected rows: manual, selected-row and automatic alike.
+
+    Attributes:
+        committed: Whether the last run got past the point where it could be taken back.
+    """
 
     def __init__(
-        self, hooks: ResetHooks, model: ModelLayout, io: BackendIO, staging: Staging, owner: str
+        self,
+        hooks: ResetHooks,
+        model: ModelLayout,
+        io: BackendIO,
+        staging: Staging,
+        registry: RowStateRegistry,
+        *,
+        model_fields: tuple[str, ...],
+        owner: str,
     ) -> None:
         """Remembers its parts; `owner` names the environment in error messages."""
         self._hooks = hooks
         self._model = model
         self._io = io
         self._staging = staging
+        self._registry = registry
+        self._model_fields = model_fields
         self._owner = owner
         self._running = False
+        self.committed = False
 
     def run(self, ids: torch.Tensor) -> EpisodeLog:
         """Resets the rows `ids`, (K,) int64 ascending, K > 0; returns the log of the episodes that ended.
 
         Raises:
-            ResetRejectedError: The staged payload is not valid; nothing was committed.
+            ResetRejectedError: Staging or validation failed, the cause is chained: nothing was committed, and
+                everything is as before.
             RuntimeError: A reset is running already.
         """
         if self._running:
@@ -56,25 +74,73 @@ class ResetTransaction:
                 f"{self._owner}: a reset inside a reset; its hooks and events must not call reset()"
             )
         self._running = True
+        self.committed = False
         try:
             return self._run(ids)
         finally:
             self._running = False
+            self._staging.close()
 
     def _run(self, ids: torch.Tensor) -> EpisodeLog:
-        hooks, staging = self._hooks, self._staging
-        hooks._on_episodes_end(ids)
-        staging.open(ids, self._io.column("qpos"), self._io.column("qvel"))
+        hooks = self._hooks
+        saved = self._registry.save(ids)
         try:
-            hooks._stage_reset(ids)
-            payload = staging.payload()
-        finally:
-            staging.close()
-        validate_payload(payload, self._model, num_envs=staging.qpos.shape[0], owner=self._owner)
-        hooks._before_commit(ids)
-        self._io.apply_reset(staging.mask, payload)
+            hooks._on_episodes_end(ids)
+            payload = self._stage(ids)
+            hooks._before_commit(ids)
+            self._check_constants(saved)
+            self._commit(payload)
+        except BaseException as error:
+            if self.committed:
+                raise
+            self._registry.restore(saved)
+            self._check_constants(saved)
+            if isinstance(error, ResetRejectedError) or not isinstance(error, Exception):
+                raise
+            raise ResetRejectedError(f"{self._owner}: {_explain(error)}; nothing was committed") from error
         log = hooks._clear_counters(ids) | hooks._clear_rows(ids)
         hooks._after_commit(ids)
         hooks._write_observations(ids)
         hooks._after_reset(ids)
         return log
+
+    def _check_constants(self, saved: SavedRows) -> None:
+        """A change that cannot be taken back is as final as a commit."""
+        try:
+            self._registry.check_constants(saved)
+        except ConfigError:
+            self.committed = True
+            raise
+
+    def _stage(self, ids: torch.Tensor) -> ResetPayload:
+        """From the default state through all reset events to one checked payload."""
+        staging = self._staging
+        staging.open_reset(ids, self._io.column("qpos"), self._io.column("qvel"))
+        self._hooks._stage_reset(ids)
+        payload = staging.reset_payload()
+        staging.close()
+        validate_payload(
+            payload,
+            self._model,
+            num_envs=staging.qpos.shape[0],
+            owner=self._owner,
+            declared=self._model_fields,
+        )
+        return payload
+
+    def _commit(self, payload: ResetPayload) -> None:
+        """Exactly one commit; a backend that rejects it promises that nothing was written."""
+        try:
+            self._io.apply_reset(self._staging.mask, payload)
+        except ResetRejectedError:
+            raise
+        except BaseException:
+            self.committed = True
+            raise
+        self.committed = True
+
+
+def _explain(error: BaseException) -> str:
+    """What failed and why, terms named by the notes that managers add."""
+    where = "".join(f"{note}: " for note in getattr(error, "__notes__", ()))
+    return f"{where}{type(error).__name__}: {error}"

@@ -23,6 +23,7 @@ _WHOLE_BYTES = 64 * 1024
 """Tensors below this size are saved whole; larger ones by rows."""
 _HELPER_DEPTH = 3
 _VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+_LEAVES = (torch.Tensor, torch.Generator, *_VALUES)
 _CODE = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType, property)
 
 
@@ -90,9 +91,7 @@ class RowStateRegistry:
 
     def _slots(self) -> Iterator[tuple[_Slot, Any]]:
         """Yields every place and its present value, containers before their items."""
-        seen: set[int] = set()
-        for prefix, root in self._roots.items():
-            seen.add(id(root))
+        seen = {id(root) for root in self._roots.values()}
         for prefix, root in self._roots.items():
             yield from self._attributes(prefix, root, 0, seen)
 
@@ -104,7 +103,7 @@ class RowStateRegistry:
             yield from self._visit(_Slot(here, owner, key, is_item=False), value, depth, seen)
 
     def _visit(self, slot: _Slot, value: Any, depth: int, seen: set[int]) -> Iterator[tuple[_Slot, Any]]:  # noqa: ANN401
-        if isinstance(value, torch.Tensor | torch.Generator | _VALUES) or _is_value_tuple(value):
+        if isinstance(value, _LEAVES) or _is_value_tuple(value):
             yield slot, value
             return
         if isinstance(value, random.Random) or type(value).__module__.startswith("numpy.random"):
@@ -154,9 +153,7 @@ class RowStateRegistry:
         """
         undo: list[Callable[[], None]] = []
         constants: list[tuple[_Slot, torch.Tensor, int]] = []
-        for prefix, root in self._roots.items():
-            del prefix
-            undo.append(_undo_born(root))
+        undo += [_undo_born(root) for root in self._roots.values()]
         for slot, value in self._slots():
             if isinstance(value, torch.Tensor):
                 if self._is_skipped(value):
@@ -171,7 +168,7 @@ class RowStateRegistry:
                 undo.append(_undo_generator(slot, value))
             elif isinstance(value, dict | list | set):
                 undo.append(_undo_container(slot, value))
-            elif isinstance(value, tuple | _VALUES):
+            elif isinstance(value, (tuple, *_VALUES)):
                 undo.append(_undo_value(slot, value))
             else:
                 undo += [_undo_value(slot, value), _undo_born(value)]
@@ -219,13 +216,12 @@ class RowStateRegistry:
                 state[slot.path] = list(value)
         return state
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Writes a state that `state_dict` returned.
+    def check_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Checks that `state` fits, path by path, without writing anything.
 
         Raises:
-            ValueError: Missing or unknown paths, or a tensor of another shape or dtype; nothing has changed.
+            ValueError: Missing or unknown paths, or a tensor of another shape or dtype.
         """
-        present = {slot.path: (slot, value) for slot, value in self._slots()}
         writable = self.state_dict()
         missing, unknown = sorted(set(writable) - set(state)), sorted(set(state) - set(writable))
         if missing or unknown:
@@ -234,9 +230,25 @@ class RowStateRegistry:
             )
         for path, value in writable.items():
             _check_like(path, value, state[path])
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Writes a state that `state_dict` returned.
+
+        Raises:
+            ValueError: As `check_state_dict`; nothing has changed.
+        """
+        self.check_state_dict(state)
+        present = {slot.path: (slot, value) for slot, value in self._slots()}
         with torch.inference_mode():
-            for path in writable:
-                _load(*present[path], state[path])
+            for path, value in state.items():
+                _load(*present[path], value)
+
+
+def _items(container: dict[Any, Any] | list[Any] | set[Any]) -> list[tuple[Any, Any]]:
+    """Returns keys and items; a set has none that could hold anything mutable."""
+    if isinstance(container, dict):
+        return list(container.items())
+    return list(enumerate(container)) if isinstance(container, list) else []
 
 
 def _is_value_tuple(value: object) -> bool:

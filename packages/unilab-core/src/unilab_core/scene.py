@@ -124,9 +124,25 @@ class EntityScene(Mapping[str, Entity]):
             KeyError: The model has no such sensor; the message lists the nearest.
             RuntimeError: Inside the staging of a reset, or outside the frozen reads.
         """
-        if self._staging.is_open:
+        if self._staging.is_reset:
             raise RuntimeError(
                 f"sensor {name!r} is read while a reset is staged; it is defined after the commit"
             )
         find(self._model.sensors, name, "sensor")
         return self._io.column(f"sensor:{name}")
+
+    def sensor_history(self, name: str) -> torch.Tensor:
+        """Returns a declared sensor after each substep, (N, decimation, dim), oldest first; zero after a reset.
+
+        Raises:
+            KeyError: The model has no such sensor; the message lists the nearest.
+            CapabilityError: Its history was not declared when the backend was made.
+            RuntimeError: Inside the staging of a reset, or outside the frozen reads.
+        """
+        dim = find(self._model.sensors, name, "sensor").dim
+        if self._staging.is_reset:
+            raise RuntimeError(
+                f"history of {name!r} is read while a reset is staged; it is defined after the commit"
+            )
+        values = self._io.column(f"substep:{name}")
+        return values.view(values.shape[0], -1, dim)

@@ -1,14 +1,19 @@
-"""Checks of actions and of a transition: each one read of the device, and a message that says where."""
+"""Checks of actions and of a transition: few reads of the device, and messages that say where."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
-from unilab_core.errors import NonFiniteError
-
-__all__ = ["check_actions", "check_transition"]
+__all__ = [
+    "check_actions",
+    "check_control",
+    "check_rows",
+    "describe_non_finite",
+    "non_finite_rows",
+    "read_verdict",
+]
 
 
 def check_actions(actions: object, num_envs: int, num_actions: int, device: torch.device, owner: str) -> None:
@@ -34,38 +39,74 @@ def check_actions(actions: object, num_envs: int, num_actions: int, device: torc
         raise ValueError(f"{owner}: actions is not contiguous; pass actions.contiguous()")
 
 
-def check_transition(
-    owner: str, tensors: Mapping[str, torch.Tensor], flag: torch.Tensor | None = None
-) -> bool:
-    """Reads one small vector from the device: whether every tensor is finite, and whether any flag is set.
+def check_control(ctrl: object, num_envs: int, device: torch.device, owner: str) -> None:
+    """Checks what `_control` returned before anything changes; its width is the backend's to check.
+
+    Raises:
+        TypeError: Not a float32 tensor.
+        ValueError: Not (N, ...) or on another device.
+    """
+    if not isinstance(ctrl, torch.Tensor) or ctrl.dtype != torch.float32:
+        got = ctrl.dtype if isinstance(ctrl, torch.Tensor) else type(ctrl).__name__
+        raise TypeError(f"{owner}: _control returned {got}, expected a float32 tensor")
+    if ctrl.ndim != 2 or ctrl.shape[0] != num_envs or ctrl.device != device:
+        raise ValueError(
+            f"{owner}: _control returned {tuple(ctrl.shape)} on {ctrl.device}, expected ({num_envs}, C) on {device}"
+        )
+
+
+def check_rows(rows: object, dtype: torch.dtype, num_envs: int, owner: str) -> torch.Tensor:
+    """Returns `rows` if it is (N,) of `dtype`: anything else would be broadcast or cast in silence.
+
+    Raises:
+        TypeError: Not a tensor of that dtype.
+        ValueError: Another shape.
+    """
+    if not isinstance(rows, torch.Tensor) or rows.dtype != dtype:
+        got = rows.dtype if isinstance(rows, torch.Tensor) else type(rows).__name__
+        raise TypeError(f"{owner} returned {got}, expected {dtype}")
+    if tuple(rows.shape) != (num_envs,):
+        raise ValueError(f"{owner} returned shape {tuple(rows.shape)}, expected ({num_envs},)")
+    return rows
+
+
+def read_verdict(
+    tensors: Mapping[str, torch.Tensor], flag: torch.Tensor | None = None
+) -> tuple[dict[str, bool], bool]:
+    """Reads one small vector from the device.
 
     Args:
-        owner: Who asks, for the error message.
-        tensors: Name to (N,) or (N, dim) values that must be finite.
+        tensors: Name to values that should be finite.
         flag: (N,) bool, or None.
 
     Returns:
-        Whether any element of `flag` is set.
-
-    Raises:
-        NonFiniteError: A value is not finite; names tensor, rows and columns.
+        Whether all values of each tensor are finite, by name; and whether any element of `flag` is set.
     """
     facts = [torch.isfinite(values).all() for values in tensors.values()]
     if flag is not None:
         facts.append(flag.any())
     verdict: list[bool] = torch.stack(facts).tolist()
-    for (name, values), finite in zip(tensors.items(), verdict, strict=False):
-        if not finite:
-            _raise_non_finite(owner, name, values)
-    return flag is not None and verdict[-1]
+    return dict(zip(tensors, verdict, strict=False)), flag is not None and verdict[-1]
 
 
-def _raise_non_finite(owner: str, name: str, values: torch.Tensor) -> None:
-    wrong = ~torch.isfinite(values)
-    if values.ndim == 1:
-        rows, columns = wrong.nonzero().flatten().tolist(), None
-    else:
+def non_finite_rows(tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Returns (N,) bool: rows in which any element of any tensor, (N,) or (N, dim), is not finite."""
+    wrong = [~torch.isfinite(values.reshape(values.shape[0], -1)).all(dim=1) for values in tensors.values()]
+    return torch.stack(wrong).any(dim=0)
+
+
+def describe_non_finite(
+    owner: str, tensors: Mapping[str, torch.Tensor], labels: Mapping[str, Sequence[str]]
+) -> str:
+    """Returns a message that names what is not finite: tensor, columns (by label where known) and rows."""
+    parts = []
+    for name, values in tensors.items():
+        wrong = ~torch.isfinite(values.reshape(values.shape[0], -1))
         rows = wrong.any(dim=1).nonzero().flatten().tolist()
+        if not rows:
+            continue
         columns = wrong.any(dim=0).nonzero().flatten().tolist()
-    where = f"rows {rows[:8]}" + (f", columns {columns[:8]}" if columns is not None else "")
-    raise NonFiniteError(f"{owner}: {name} is not finite at {where}")
+        names = [labels[name][c] for c in columns] if name in labels else columns
+        where = "" if values.ndim == 1 else f", columns {names[:8]}"
+        parts.append(f"{name} is not finite at rows {rows[:8]}{where}")
+    return f"{owner}: " + "; ".join(parts)

@@ -12,6 +12,7 @@ from unilab_core.env import TorchEnv
 from unilab_core.env_cfg import TorchEnvCfg
 from unilab_core.reset_transaction import EpisodeLog
 from unilab_core.state import Observations
+from unilab_core.writes import declared_writes
 from unilab_managers.managers import (
     ActionManager,
     ActionTermCfg,
@@ -22,7 +23,7 @@ from unilab_managers.managers import (
     TerminationManager,
 )
 from unilab_managers.term_cfg import EventTermCfg, ObservationGroupCfg, RewardTermCfg, TerminationTermCfg
-from unisim.contract import SimBackend
+from unisim.contract import Declared, SimBackend
 from unisim.factory import make_backend
 
 __all__ = ["ManagerBasedRlEnv", "ManagerBasedRlEnvCfg"]
@@ -82,10 +83,15 @@ class ManagerBasedRlEnv(TorchEnv):
             CapabilityError: The backend cannot do what the task needs.
         """
         if isinstance(backend, str):
-            backend = make_backend(backend, cfg.scene, cfg.sim, num_envs=cfg.num_envs, device=device)
+            backend = make_backend(
+                backend,
+                cfg.scene,
+                cfg.sim,
+                num_envs=cfg.num_envs,
+                device=device,
+                declared=_declared(cfg),
+            )
         super().__init__(backend, cfg, device=device, seed=seed, autoreset=autoreset)
-        for manager in self._managers:
-            manager.finish_construction()
 
     def _build(self) -> None:
         cfg = self.cfg
@@ -154,9 +160,28 @@ class ManagerBasedRlEnv(TorchEnv):
             log |= manager.reset(ids)
         return log
 
+    def _row_state_roots(self) -> dict[str, object]:
+        roots: dict[str, object] = {}
+        for manager in self._managers:
+            roots |= manager.row_state_roots()
+        return roots
+
+    def _explain_non_finite(self) -> str:
+        terms = self.reward_manager.non_finite_terms()
+        return f"; reward terms {list(terms)}" if terms else ""
+
+    def _forget_non_finite(self, ids: torch.Tensor) -> None:
+        self.reward_manager.forget_non_finite(ids)
+
     def _recordable_calls(self) -> list[tuple[str, Callable[[], object]]]:
         return [
             *self.termination_manager.recordable_calls(),
             *self.reward_manager.recordable_calls(),
             ("observations", lambda: self._observe(None)),
         ]
+
+
+def _declared(cfg: ManagerBasedRlEnvCfg) -> Declared:
+    """Collects what the terms write, which the backend must know before the model is compiled."""
+    fields = dict.fromkeys(field for term in cfg.events.values() for field in declared_writes(term.func))
+    return Declared(model_fields=tuple(fields), decimation=cfg.decimation)

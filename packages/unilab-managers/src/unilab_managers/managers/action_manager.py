@@ -123,7 +123,7 @@ class ActionManager(ManagerBase):
 
     def _controls(self, name: str, actions: torch.Tensor) -> torch.Tensor:
         label = _label(name)
-        with self._naming(label):
+        with named(label):
             controls = self._action_terms[name].process(actions)
         check_value(controls, label, torch.float32, self._env.num_envs, columns=True)
         if controls.shape != actions.shape:
@@ -149,7 +149,7 @@ class ActionManager(ManagerBase):
         self.action[ids] = 0.0
         self.prev_action[ids] = 0.0
         for name, term in self._action_terms.items():
-            with self._naming(_label(name)):
+            with named(_label(name)):
                 term.reset(ids)
         return {}
 

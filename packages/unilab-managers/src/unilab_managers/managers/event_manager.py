@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 import torch
 
 from unilab_core.errors import nearest
-from unilab_managers.managers.manager_base import ManagerBase, Selector
+from unilab_managers.managers.manager_base import ManagerBase, Selector, named
 from unilab_managers.term_cfg import EventTermCfg
 
 if TYPE_CHECKING:
@@ -56,14 +56,8 @@ class EventManager(ManagerBase):
                 rows = self._due(name, cfg.min_step_count_between_reset, ids, global_env_step_count)
                 if rows.numel():
                     term = self._terms[name]
-                    with self._naming(term.label):
+                    with named(term.label):
                         term(rows)
-
-    def finish_construction(self) -> None:
-        """Ends the dry run and forgets what it triggered: the first trigger of a row always fires."""
-        super().finish_construction()
-        for last in self._last_trigger.values():
-            last.fill_(_NEVER)
 
     def _due(self, name: str, min_steps: int, ids: torch.Tensor, now: int) -> torch.Tensor:
         if not min_steps:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from unilab_core.errors import CapabilityError, ConfigError
+from unilab_core.errors import ConfigError
 from unilab_core.reset_selectors import resolve_reset_env_ids
 from unilab_managers.term_cfg import TermCfg
 
@@ -23,17 +23,13 @@ Selector = torch.Tensor | slice | None
 
 @contextmanager
 def named(label: str) -> Iterator[None]:
-    """Turns what fails inside into a ConfigError that says whose failure it is.
-
-    Raises:
-        ConfigError: Anything failed; a CapabilityError keeps its kind.
-    """
+    """Notes on a failure whose it is; core puts the notes into its message."""
     try:
         yield
-    except (CapabilityError, ConfigError):
-        raise
     except Exception as error:
-        raise ConfigError(f"{label}: {type(error).__name__}: {error}") from error
+        if label not in getattr(error, "__notes__", ()):
+            error.add_note(label)
+        raise
 
 
 class BoundTerm:
@@ -42,6 +38,7 @@ class BoundTerm:
     Attributes:
         name: Its name in the config.
         cfg: Its config.
+        instance: The object of a class term; None for a function.
     """
 
     def __init__(self, name: str, cfg: TermCfg, env: TorchEnv, owner: str) -> None:
@@ -56,10 +53,11 @@ class BoundTerm:
         self._env = env
         self._params: dict[str, Any] = dict(cfg.params)
         self._call: Any = cfg.func
+        self.instance: object | None = None
         self._reset: Callable[[torch.Tensor], None] | None = None
         with named(self.label):
             if inspect.isclass(cfg.func):
-                self._call = self._call(cfg, env)
+                self._call = self.instance = self._call(cfg, env)
                 self._reset = getattr(self._call, "reset", None)
             for part in (cfg.func, self._call.__call__):  # `@reads` on a function, a class or its `__call__`
                 env.scene.declare_reads(part)
@@ -114,7 +112,6 @@ class ManagerBase:
         """Binds the terms."""
         self.owner = owner
         self._env = env
-        self._constructing = True
         self._terms = bind_terms(terms, env, owner)
 
     @property
@@ -122,17 +119,14 @@ class ManagerBase:
         """Names of the terms, in the order of declaration."""
         return tuple(self._terms)
 
+    def row_state_roots(self) -> dict[str, object]:
+        """Returns the manager and its class terms by name: where to look for what a rejected reset puts back."""
+        instances = {name: term.instance for name, term in self._terms.items() if term.instance is not None}
+        return {self.owner: self, **{f"{self.owner}.{name}": item for name, item in instances.items()}}
+
     def recordable_calls(self) -> list[tuple[str, Callable[[], object]]]:
         """Returns one labelled call per term that reads what the term reads; checks its result."""
         return []
-
-    def finish_construction(self) -> None:
-        """Ends the dry run: from now on a term's failure keeps its own kind."""
-        self._constructing = False
-
-    def _naming(self, label: str) -> AbstractContextManager[None]:
-        """Names the term in a failure while construction lasts."""
-        return named(label) if self._constructing else nullcontext()
 
     def reset(self, env_ids: Selector = None) -> dict[str, torch.Tensor]:
         """Clears rows of all terms.
@@ -149,7 +143,7 @@ class ManagerBase:
         """
         ids = self._resolve(env_ids, "reset")
         for term in self._terms.values():
-            with self._naming(term.label):
+            with named(term.label):
                 term.reset(ids)
         return self._reset_rows(ids)
 

@@ -57,6 +57,15 @@ class RewardManager(ManagerBase):
             self._total += value
         return self._total
 
+    def non_finite_terms(self) -> tuple[str, ...]:
+        """Returns the names of terms whose sum of this episode is not finite in any row; reads the device."""
+        return tuple(name for name, sums in self._sums.items() if not bool(torch.isfinite(sums).all()))
+
+    def forget_non_finite(self, ids: torch.Tensor) -> None:
+        """Sets sums of the rows `ids` to 0 where they are not finite."""
+        for sums in self._sums.values():
+            sums[ids] = torch.where(torch.isfinite(sums[ids]), sums[ids], 0.0)
+
     def _reset_rows(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
         ended = self._env.last_episode_length[ids] > 0
         log: dict[str, torch.Tensor] = {}

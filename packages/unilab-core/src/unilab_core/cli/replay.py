@@ -1,0 +1,32 @@
+"""`unilab replay`: steps a NaN dump again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from unilab_core.cli.errors import BadInputError
+
+__all__ = ["command"]
+
+
+@click.command("replay", epilog="Example: unilab replay nan_dumps/nan_000000120.pt")
+@click.argument("dump", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--backend", default="mujoco", show_default=True, help="Physics backend.")
+def command(dump: Path, backend: str) -> int:
+    """Steps DUMP again and says what is not finite; fails if it does not come out the same."""
+    from unilab_core.nan_replay import load_dump, replay_dump
+
+    try:
+        load_dump(dump)
+    except ValueError as error:
+        raise BadInputError(str(error)) from error
+    report = replay_dump(dump, backend=backend)
+    click.echo(f"found: {report.message}")
+    click.echo(f"rows: {list(report.rows)}")
+    click.echo(
+        f"not finite after the step: {list(report.non_finite)}; bad for the engine: {list(report.engine_bad)}"
+    )
+    click.echo("replayed exactly" if report.exact else "NOT the same as in the run")
+    return 0 if report.exact else 1
