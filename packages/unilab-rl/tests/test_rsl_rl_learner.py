@@ -179,9 +179,25 @@ def test_three_iterations_and_three_resumed_equal_six_bit_for_bit():
     second_env = ScriptedEnv()
     second_env._episode += 3  # the scripted observation counts episodes
     second = make(seed=99, env=second_env, **settings)
-    second.load_state(first.state())
+    second.load_state(first.state(), episodes_continue=False)
     iterate(second, 3)
     assert torch.equal(flat(second), flat(whole))
+
+
+@pytest.mark.parametrize("continues", [False, True])
+def test_first_episodes_are_desynchronised_unless_they_continue(
+    continues: bool, monkeypatch: pytest.MonkeyPatch
+):
+    learner = make()
+    learner.iterate()
+    resumed = make()
+    resumed.load_state(learner.state(), episodes_continue=continues)
+    assigned = []
+    real = ScriptedEnv.episode_length
+    watched = property(real.fget, lambda env, ages: (assigned.append(ages), real.fset(env, ages)))
+    monkeypatch.setattr(ScriptedEnv, "episode_length", watched)
+    resumed.iterate()
+    assert bool(assigned) is not continues
 
 
 def test_qa_082_the_restored_learning_rate_survives_the_next_update():
@@ -191,11 +207,11 @@ def test_qa_082_the_restored_learning_rate_survives_the_next_update():
     rate = learner.algorithm.optimizer.param_groups[0]["lr"]
     assert rate < 1e-3
     resumed = make(learning_rate=1e-3, desired_kl=1e-9)
-    resumed.load_state(learner.state())
+    resumed.load_state(learner.state(), episodes_continue=False)
     assert resumed.algorithm.learning_rate == rate
     assert resumed.algorithm.optimizer.param_groups[0]["lr"] == rate
     fixed = make(learning_rate=1e-3, schedule="fixed")
-    fixed.load_state(learner.state())
+    fixed.load_state(learner.state(), episodes_continue=False)
     fixed.iterate()
     assert fixed.algorithm.optimizer.param_groups[0]["lr"] == rate
 
@@ -245,7 +261,7 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(spoil, message
     iterate(other, 2)
     before = flat(learner)
     with pytest.raises(ValueError, match=message):
-        learner.load_state(spoil(other.state()))
+        learner.load_state(spoil(other.state()), episodes_continue=False)
     assert torch.equal(flat(learner), before)
     twin = make(seed=2)
     learner.iterate()

@@ -172,6 +172,7 @@ def test_manifest_keys_are_those_that_other_tools_read():
     ]
     assert (manifest["schema_version"], manifest["created"]) == (1, "2026-03-04T05:06:07")
     assert manifest["overrides"] == ["gain=2.0"]
+    assert manifest["capabilities"] == {"execution": "scripted"}
     assert {"python", "torch", "unilab-rl", "unilab-core", "unisim", "mujoco"} <= set(manifest["versions"])
     assert manifest["config_hash"] == run_config().digest()
     json.dumps(manifest, allow_nan=False)

@@ -6,8 +6,10 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from unilab_core.cli import main
 
@@ -33,6 +35,54 @@ def test_training_reaches_95_percent_of_the_maximum_return(cli: Cli, tmp_path: P
     measured = cli("eval", "latest", "--json")
     assert measured.returncode == 0, measured.stderr
     assert json.loads(measured.stdout)["policy"]["return_mean"] > 0.95 * 500
+
+
+def _checkpoint(runs: Path, iteration: int) -> dict[str, Any]:
+    return torch.load(next(runs.glob(f"*/*/checkpoints/model_{iteration}.pt")), weights_only=True)
+
+
+def _assert_same(a: object, b: object, path: str = "") -> None:
+    if isinstance(a, torch.Tensor):
+        assert isinstance(b, torch.Tensor), path
+        assert torch.equal(a, b), path
+    elif isinstance(a, dict):
+        assert isinstance(b, dict), path
+        assert a.keys() == b.keys(), path
+        for key in a:
+            _assert_same(a[key], b[key], f"{path}.{key}")
+    elif isinstance(a, list | tuple):
+        assert isinstance(b, list | tuple), path
+        assert len(a) == len(b), path
+        for i, (x, y) in enumerate(zip(a, b, strict=True)):
+            _assert_same(x, y, f"{path}[{i}]")
+    else:
+        assert a == b, path
+
+
+def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    options = ["cartpole-swingup", "--num-envs", "16", "--seed", "3"]
+    assert main(["train", *options, "--iterations", "4", "--runs", "whole"]) == 0
+    assert main(["train", *options, "--iterations", "2", "--runs", "parts"]) == 0
+    run = next((tmp_path / "parts" / "cartpole-swingup").iterdir())
+    assert main(["train", "--resume", str(run), "--iterations", "4"]) == 0
+    whole, resumed = _checkpoint(tmp_path / "whole", 4), _checkpoint(tmp_path / "parts", 4)
+    assert whole["env_state"] is not None
+    for part in (
+        "iteration",
+        "env_steps",
+        "learner",
+        "optimizer",
+        "normalizer",
+        "env_training_state",
+        "env_state",
+        "rng",
+    ):
+        _assert_same(whole[part], resumed[part], part)
+    kinds = [json.loads(line)["resumed"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert kinds == [None, None, "exact", None]
 
 
 @pytest.mark.parametrize(

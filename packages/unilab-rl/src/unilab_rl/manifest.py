@@ -60,7 +60,7 @@ def make_manifest(
             "torch": torch.get_num_threads(),
             "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
         },
-        "capabilities": None,
+        "capabilities": dict(env.describe().capabilities),
         "config_hash": config.digest(),
         "resumes": [],
     }

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from unilab_core import CapabilityError, TorchEnv, TorchEnvCfg, TorchEnvState
+from unilab_core import CapabilityError, EnvDescription, TorchEnv, TorchEnvCfg, TorchEnvState
 from unilab_rl import BudgetCfg, Iteration, LearnerCfg, LearnerState, RunConfig
 
 Verdict = Callable[[int, torch.Tensor], torch.Tensor]
@@ -172,8 +172,15 @@ class ScriptedEnv:
         self._return.copy_(state["return"])
         self._write(self._obs)
 
-    def describe(self) -> None:
-        return None
+    def describe(self) -> EnvDescription:
+        return EnvDescription(
+            step_dt=self.step_dt,
+            episode_length_s=self.max_episode_length * self.step_dt,
+            observations={"obs": ("value",)},
+            actions=("action",),
+            joints=(),
+            capabilities={"execution": "scripted"},
+        )
 
     def render(self, row: int) -> torch.Tensor:
         return torch.zeros(2, 2, 3, dtype=torch.uint8)
@@ -213,7 +220,7 @@ class CountingLearner:
     def state(self) -> LearnerState:
         return LearnerState({"weight": self.weight.clone()}, {"lr": self.cfg.rate}, {}, {})
 
-    def load_state(self, state: LearnerState) -> None:
+    def load_state(self, state: LearnerState, *, episodes_continue: bool) -> None:
         if state.learner["weight"].shape != (2,):
             raise ValueError(f"weight has shape {tuple(state.learner['weight'].shape)}, expected (2,)")
         self.weight = state.learner["weight"].clone()

@@ -188,7 +188,7 @@ def _check_belongs(path: Path, checkpoint: Checkpoint, config: RunConfig) -> Non
 
 def _restore(env: EnvProtocol, learner: Learner, path: Path, start: Checkpoint) -> None:
     try:
-        learner.load_state(learner_state(start))
+        learner.load_state(learner_state(start), episodes_continue=start.env_state is not None)
         if start.env_state is not None:
             env.load_state_dict(start.env_state)
     except ValueError as error:

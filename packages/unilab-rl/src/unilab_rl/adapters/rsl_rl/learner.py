@@ -38,7 +38,7 @@ class PpoLearner:
         self.cfg = cfg
         self.vec_env = RslRlVecEnv(env)
         self._rng = BorrowedGlobalRng(seed, env.device)
-        self._started = False
+        self._started = self._episodes_continue = False
         settings = cfg.to_rsl_rl(env.obs_groups_spec)
         settings["algorithm"]["class_name"] = FinalObservationPpo
         with self._rng.borrowed(), _prints_to_log():
@@ -81,8 +81,13 @@ class PpoLearner:
             rng=self._rng.state(),
         )
 
-    def load_state(self, state: LearnerState) -> None:
+    def load_state(self, state: LearnerState, *, episodes_continue: bool) -> None:
         """Continues from `state`, learning rate included.
+
+        Args:
+            state: What `state` returned.
+            episodes_continue: Whether the environment goes on in the middle of its episodes; if it starts new ones,
+                they are desynchronised as at the start of a run.
 
         Raises:
             ValueError: A name or a shape differs from this learner's; nothing was changed.
@@ -95,6 +100,7 @@ class PpoLearner:
         self.algorithm.optimizer.load_state_dict(state.optimizer)
         # The adaptive schedule keeps its own copy and would write the config's rate back over the optimiser's.
         self.algorithm.learning_rate = self.algorithm.optimizer.param_groups[0]["lr"]
+        self._episodes_continue = episodes_continue
 
     def policy(self) -> PpoPolicy:
         """Returns the mean action of the actor, for raw observations."""
@@ -106,7 +112,7 @@ class PpoLearner:
     def _start(self) -> None:
         self._started = True
         self.algorithm.train_mode()
-        if self.cfg.desynchronize_episodes:
+        if self.cfg.desynchronize_episodes and not self._episodes_continue:
             ages = self.vec_env.episode_length_buf
             self.vec_env.episode_length_buf = torch.randint_like(ages, high=self.vec_env.max_episode_length)
 
