@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 
 from unisim import TensorCapabilities, TensorExecution
+from unisim.capabilities import device_problem
 
 HOST = {
     "execution": TensorExecution.HOST_BRIDGE,
@@ -69,3 +72,30 @@ def test_capabilities_cannot_be_changed():
     capabilities = TensorCapabilities(**HOST)
     with pytest.raises(AttributeError):
         capabilities.rendering = True
+
+
+def test_a_device_that_is_accepted_and_there_is_no_problem():
+    assert device_problem("cpu", ("cpu", "cuda")) is None
+
+
+def test_a_device_that_is_not_accepted_is_a_problem():
+    assert device_problem("mps", ("cpu", "cuda")) == "device 'mps' is not one of ('cpu', 'cuda')"
+
+
+@pytest.mark.parametrize(
+    ("state", "problem"),
+    [
+        ({"hip": "6.2"}, "device 'cuda:1': this torch is built for ROCm, which nothing here was made for"),
+        ({"available": False}, "device 'cuda:1' is not there: torch finds no CUDA device"),
+        ({"count": 1}, "device 'cuda:1' is not there: torch finds 1 CUDA device(s)"),
+        ({"count": 2}, None),
+    ],
+)
+def test_a_cuda_device_must_be_there_by_its_index(state, problem):
+    # A mock stands for hardware that is not part of this project.
+    with (
+        mock.patch("torch.version.hip", state.get("hip")),
+        mock.patch("torch.cuda.is_available", return_value=state.get("available", True)),
+        mock.patch("torch.cuda.device_count", return_value=state.get("count", 0)),
+    ):
+        assert device_problem("cuda:1", ("cpu", "cuda")) == problem

@@ -73,9 +73,13 @@ def test_capabilities_say_what_this_backend_can_do(simulate):
     backend = simulate(hopper, 1)
     capabilities = backend.get_tensor_capabilities()
     assert capabilities.execution is backend.tensor_execution() is TensorExecution.HOST_BRIDGE
-    assert capabilities.accepted_devices == ("cpu",)
+    assert capabilities.accepted_devices == ("cpu", "cuda")
     assert "robot/acc" in capabilities.sensors
     assert capabilities.selected_reset
+    assert capabilities.wrenches
+    assert capabilities.snapshots
+    assert "body_mass" in capabilities.randomizable_fields
+    assert not capabilities.contact_reads  # the scene has no contact sensor
     assert not capabilities.graph_capture
 
 
@@ -86,11 +90,31 @@ def test_every_optimisation_that_is_off_says_why(simulate):
 
 
 def test_everything_declared_that_it_cannot_do_is_listed_in_one_error():
-    declared = Declared(model_fields=("body_mass",), wrench_bodies=("robot/rod",), substep_sensors=("imu",))
+    declared = Declared(
+        model_fields=("body_mas", "gravity", "gravity"),
+        wrench_bodies=("robot/ro",),
+        substep_sensors=("imu",),
+        decimation=0,
+    )
     with pytest.raises(CapabilityError) as caught:
         make_backend("mujoco", SCENE, SimCfg(), num_envs=1, device="meta", declared=declared)
-    for part in ("device 'meta'", "body_mass", "wrenches on ('robot/rod',)", "substep history of ('imu',)"):
+    for part in (
+        "device 'meta' is not one of ('cpu', 'cuda')",
+        "model field 'body_mas' does not exist; did you mean 'body_mass'",
+        "model field 'gravity' is declared twice",
+        "wrench body 'robot/ro' does not exist; did you mean 'robot/rod'?",
+        "substep sensor 'imu' does not exist; there are none",
+        "decimation is 0, expected at least 1",
+    ):
         assert part in str(caught.value)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_cuda_device_that_is_not_there_is_a_capability_error(simulate):
+    with pytest.raises(CapabilityError, match="device 'cuda' is not there: torch finds no CUDA device"):
+        make_backend("mujoco", SCENE, SimCfg(), num_envs=1, device="cuda")
+    with pytest.raises(CapabilityError, match="device 'cuda:1' is not there"):
+        simulate(pendulum, 1).compile_host_bridge_io(HostBridgeSpec(device="cuda:1"))
 
 
 def test_a_backend_needs_a_row():
@@ -123,7 +147,9 @@ EMPTY = torch.zeros(0, dtype=torch.int64)
         ("bad_rows", ()),
         ("compile_host_bridge_io", (HostBridgeSpec(),)),
         ("snapshot", ()),
+        ("restore", ({},)),
         ("render", (0,)),
+        ("export_model", (0,)),
     ],
 )
 def test_every_call_after_close_raises(simulate, call, arguments):
@@ -153,9 +179,11 @@ def test_qa_108_twenty_backends_leave_no_thread_and_no_file_behind():
         plan.step(2)
         plan.read()
         during.append(counts()[0])
-        backend.close()  # the plan stays referenced, and must not hold anything
+        backend.close()
+        kept.append((backend, plan))  # what is closed holds nothing, also when it is still referenced
 
     during: list[int] = []
+    kept = []
     cycle()
     before = counts()
     for _ in range(20):

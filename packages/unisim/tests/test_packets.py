@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unisim import HostBridgeSpec
-from unisim.packets import ReadLayout
+from unisim.packets import ReadLayout, spec_of
 from unisim.testing import make_layout
 
 MODEL = make_layout(sensors={"imu": (3, "acceleration"), "force": (1, "acceleration")}, sites=("robot/foot",))
@@ -67,3 +67,36 @@ def test_a_name_given_twice_is_refused():
 def test_a_decimation_below_one_is_refused():
     with pytest.raises(ValueError, match="decimation is 0, expected at least 1"):
         ReadLayout(HostBridgeSpec(decimation=0), MODEL)
+
+
+def test_a_record_of_substeps_has_the_sensor_s_columns_once_per_substep():
+    spec = HostBridgeSpec(state=(), sensors=("force",), substep_sensors=("imu",), decimation=4)
+    layout = ReadLayout(spec, MODEL)
+    assert layout.columns("sensor:force") == slice(0, 1)
+    assert layout.columns("substep:imu") == slice(1, 1 + 4 * 3)
+
+
+def test_keys_make_the_spec_that_reads_them():
+    keys = ["body:robot/base", "qvel", "substep:imu", "sensor:force", "site:robot/foot", "sensor:imu"]
+    assert spec_of(keys, decimation=4) == HostBridgeSpec(
+        state=("qvel",),
+        sensors=("force", "imu"),
+        substep_sensors=("imu",),
+        bodies=("robot/base",),
+        sites=("robot/foot",),
+        decimation=4,
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("qps", "did you mean 'qpos'"),
+        ("sensr:imu", "did you mean 'sensor:imu'"),
+        ("xpos", "did you mean 'qpos'"),
+        ("", "valid names"),
+    ],
+)
+def test_a_key_of_no_known_kind_is_answered_with_the_nearest(key, hint):
+    with pytest.raises(KeyError, match=f"unknown key '{key}'; {hint}"):
+        spec_of([key])

@@ -82,3 +82,31 @@ def test_a_unit_quaternion_passes_also_when_rounded():
 def test_a_quaternion_that_is_not_of_unit_length_is_named_by_joint_and_row():
     with pytest.raises(ResetRejectedError, match=r"quaternion of joint 'robot/root', row 2 has norm 2"):
         check(FREE, qpos=[pose(1.0, 0.0, 0.0, 0.0), pose(2.0, 0.0, 0.0, 0.0)])
+
+
+MASS = ("body_mass",)
+
+
+def test_model_fields_that_were_declared_are_checked_with_the_rest():
+    def commit(values, ids=(0, 2)):
+        payload = ResetPayload(
+            torch.tensor(ids, dtype=torch.int64), model={"body_mass": torch.as_tensor(values)}
+        )
+        validate_payload(payload, LAYOUT, num_envs=4, owner="Env.reset", declared=MASS)
+
+    commit([[0.0, 1.5], [0.0, 2.0]])
+    commit(torch.zeros(0, 2), ids=())
+    for values, message in (
+        ([[0.0, 1.5], [0.0, -2.0]], "model field 'body_mass' of row 2: a mass must be positive, kg"),
+        ([[0.0, math.nan], [0.0, 1.0]], "body_mass of row 0, column 1 is nan"),
+        ([[0.0], [0.0]], r"body_mass is torch.float32 \(2, 1\), expected torch.float32 \(2, 2\)"),
+        (torch.ones(2, 2).double(), "body_mass is torch.float64.*"),
+    ):
+        with pytest.raises(ResetRejectedError, match=f"^Env.reset: {message}; nothing was written$"):
+            commit(values)
+
+
+def test_a_model_field_called_like_a_state_field_is_no_way_around_the_declaration():
+    payload = ResetPayload(torch.tensor([0]), model={"qpos": torch.zeros(1, 2)})
+    with pytest.raises(ResetRejectedError, match="model field 'qpos' was not declared"):
+        validate_payload(payload, LAYOUT, num_envs=4, owner="Env.reset")

@@ -21,6 +21,7 @@ from .model_layout import ModelLayout as ModelLayout
 from .packets import HostBridgeSpec as HostBridgeSpec
 from .reset import ResetPayload as ResetPayload
 from .scene import BuiltinSensorCfg as BuiltinSensorCfg
+from .scene import ContactSensorCfg as ContactSensorCfg
 from .scene import EntityCfg as EntityCfg
 from .scene import SceneCfg as SceneCfg
 from .scene import SensorCfg as SensorCfg

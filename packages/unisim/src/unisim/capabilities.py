@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Diagnostic", "TensorCapabilities", "TensorExecution"]
+__all__ = ["Diagnostic", "TensorCapabilities", "TensorExecution", "device_problem"]
 
 
 class TensorExecution(enum.Enum):
@@ -79,3 +80,25 @@ class Diagnostic:
     requested: bool
     enabled: bool
     reason: str = ""
+
+
+def device_problem(device: str, accepted: Sequence[str]) -> str | None:
+    """Returns why tensors cannot live on `device`, or None; nothing falls back to another device.
+
+    Args:
+        device: A torch device, for example `"cuda:1"`.
+        accepted: The device types that may be asked for.
+    """
+    import torch
+
+    wanted = torch.device(device)
+    if wanted.type not in accepted:
+        return f"device {device!r} is not one of {tuple(accepted)}"
+    if wanted.type == "cuda":
+        if torch.version.hip is not None:
+            return f"device {device!r}: this torch is built for ROCm, which nothing here was made for"
+        if not torch.cuda.is_available():
+            return f"device {device!r} is not there: torch finds no CUDA device"
+        if (wanted.index or 0) >= torch.cuda.device_count():
+            return f"device {device!r} is not there: torch finds {torch.cuda.device_count()} CUDA device(s)"
+    return None

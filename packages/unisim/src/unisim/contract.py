@@ -22,11 +22,20 @@ __all__ = ["Declared", "SimBackend"]
 
 @dataclass(frozen=True)
 class Declared:
-    """What will be written or recorded beyond state, told before the model is compiled."""
+    """What will be written or recorded beyond state, told before the model is compiled.
+
+    Attributes:
+        model_fields: Model fields that may differ per row; see `unisim.randomization.MODEL_FIELDS`.
+        wrench_bodies: Bodies that a control pushes: six more control columns each, in this order, force (N) and torque
+            (N m) in world axes at the body's centre of mass.
+        substep_sensors: Sensors whose value after each substep of a control step is recorded, oldest first.
+        decimation: Substeps of a control step, the length of that record. A plan says its own (`HostBridgeSpec`).
+    """
 
     model_fields: tuple[str, ...] = ()
     wrench_bodies: tuple[str, ...] = ()
     substep_sensors: tuple[str, ...] = ()
+    decimation: int = 1
 
 
 class SimBackend(ABC):
@@ -44,6 +53,11 @@ class SimBackend(ABC):
     def model_layout(self) -> ModelLayout:
         """Names, indices, ranges and defaults of the model; stable, no live engine objects."""
 
+    @property
+    @abstractmethod
+    def declared(self) -> Declared:
+        """What was declared to be written or recorded beyond state when the backend was made."""
+
     @abstractmethod
     def tensor_execution(self) -> TensorExecution:
         """Where the authoritative state lives."""
@@ -58,17 +72,29 @@ class SimBackend(ABC):
 
     @abstractmethod
     def get_state_views(self, fields: Sequence[str] | None = None) -> Mapping[str, torch.Tensor]:
-        """Returns state by field name, (N, ...) float32, read-only.
+        """Returns state and derived reads by key, (N, width) float32, read-only.
 
-        HOST_BRIDGE: copies that a later step does not rewrite. DEVICE_RESIDENT: stable live tensors.
+        HOST_BRIDGE: copies that a later step does not rewrite. DEVICE_RESIDENT: stable live tensors on the declared
+        device; the same tensor for the same key, rewritten in place by steps, resets, row writes and restores.
+
+        Args:
+            fields: Keys of a read packet; None: the state fields of the capabilities.
+                `"qpos"`, `"qvel"`, `"ctrl"` (N, Q), (N, V), (N, A): the state, and the control in use without wrenches.
+                `"body:<name>"`, `"site:<name>"` (N, 13): columns as in `packets.BODY_FIELDS`, world frame.
+                `"substep:<sensor>"` (N, T * dim): a declared sensor after each of the last T substeps, oldest first,
+                zeros after a reset. T is `Declared.decimation`; on HOST_BRIDGE the length of the last step.
+                `"sensor:<name>"` (N, dim): as `get_sensor_view`.
 
         Raises:
-            KeyError: An unknown field.
+            KeyError: An unknown key or name; the message lists the nearest.
+            CapabilityError: The substep history of a sensor that was not declared.
         """
 
     @abstractmethod
     def get_sensor_view(self, name: str) -> torch.Tensor:
-        """Returns the values of one sensor, (N, dim) float32, read-only; a copy on HOST_BRIDGE.
+        """Returns the values of one sensor, (N, dim) float32, read-only.
+
+        A copy on HOST_BRIDGE, a stable live tensor on DEVICE_RESIDENT.
 
         Raises:
             KeyError: An unknown sensor; the message lists the nearest names.
@@ -82,21 +108,23 @@ class SimBackend(ABC):
         the last integrated substep of their own row.
 
         Args:
-            ctrl: (N, A) contiguous float32 on an accepted device.
+            ctrl: (N, C) contiguous float32 on an accepted device, C = A + 6 per declared wrench body.
             nsteps: Number of substeps, at least one.
 
         Raises:
             TypeError: `ctrl` is not a float32 tensor.
             ValueError: Wrong shape, device or layout, or `nsteps` < 1.
-            NonFiniteError: A control is NaN or infinite; physics has not moved.
+            NonFiniteError: A control is NaN or infinite; physics has not moved. DEVICE_RESIDENT does not wait for
+                the device to know: it steps such a row under control 0, and `bad_rows` names it until its reset.
         """
 
     @abstractmethod
     def apply_reset(self, reset_mask: torch.Tensor, payload: ResetPayload) -> None:
         """Commits one reset: selected rows restart from the payload, the others stay bitwise unchanged.
 
-        Time, actuator state, applied forces and warm start are cleared; afterwards every declared read of the
-        selected rows is fresh, the acceleration stage included (a full forward with the reset control).
+        Time, actuator state, applied forces and warm start are cleared; model fields of the payload are written and
+        the constants that derive from them computed again, others keep their values. Afterwards every declared read of
+        the selected rows is fresh, the acceleration stage included (a full forward with the reset control).
 
         Args:
             reset_mask: (N,) bool, true exactly at the payload's rows.
@@ -108,9 +136,10 @@ class SimBackend(ABC):
 
     @abstractmethod
     def write_rows(self, row_mask: torch.Tensor, payload: ResetPayload) -> None:
-        """Writes state of selected rows mid-episode (a push, a teleport) and refreshes their reads.
+        """Writes state or model fields of selected rows mid-episode (a push, a teleport) and refreshes their reads.
 
-        Time, control, actuator state and warm start are kept.
+        Time, control, actuator state and warm start are kept. Acceleration-stage reads and the substep history still
+        describe the last integrated substeps.
 
         Raises:
             ResetRejectedError: The payload is not valid; nothing was written.
@@ -126,11 +155,19 @@ class SimBackend(ABC):
 
     @abstractmethod
     def snapshot(self) -> Any:  # noqa: ANN401 - opaque to everyone but the backend that made it
-        """Returns everything needed to continue bit for bit, in engine precision; cold path."""
+        """Returns everything needed to continue bit for bit, in engine precision; cold path.
+
+        It may be saved and loaded in another process.
+        """
 
     @abstractmethod
     def restore(self, snapshot: Any) -> None:  # noqa: ANN401 - opaque
-        """Puts back what `snapshot` returned; cold path."""
+        """Puts back what `snapshot` returned; cold path.
+
+        Raises:
+            TypeError: It is no snapshot.
+            ValueError: It belongs to another model, number of rows or declaration; nothing was written.
+        """
 
     @abstractmethod
     def compile_host_bridge_io(self, spec: HostBridgeSpec) -> HostBridgeTransferPlan:

@@ -23,7 +23,13 @@ class ConfigError(ValueError):
 
 
 class ResetRejectedError(ValueError):
-    """A staged reset failed before the commit; nothing was written."""
+    """A staged reset failed before the commit; nothing was written.
+
+    Attributes:
+        transition: Of an automatic reset: the finished step, whose rows now wait for a reset. None otherwise.
+    """
+
+    transition: object | None = None
 
 
 class NonFiniteError(ValueError):

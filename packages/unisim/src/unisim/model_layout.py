@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeVar
 
+import torch
+
 from unisim.errors import nearest
+from unisim.randomization import FieldLayout
 
 __all__ = [
     "ActuatorLayout",
@@ -17,6 +21,7 @@ __all__ = [
     "SensorLayout",
     "SensorStage",
     "find",
+    "layout_digest",
 ]
 
 JointKind = Literal["free", "ball", "slide", "hinge"]
@@ -84,6 +89,9 @@ class ModelLayout:
     sites: tuple[str, ...]
     sensors: tuple[SensorLayout, ...]
     entities: tuple[EntityLayout, ...]
+    geoms: tuple[str, ...]
+    fields: Mapping[str, FieldLayout]
+    """Randomisable model fields by name; see `unisim.randomization.MODEL_FIELDS`."""
     default_qpos: tuple[float, ...]
     """(Q,) the state every reset starts from."""
     default_qvel: tuple[float, ...]
@@ -123,3 +131,12 @@ def find(items: Sequence[T], name: str, kind: str) -> T:
         if item.name == name:
             return item
     raise KeyError(f"unknown {kind} {name!r}; {nearest(name, [item.name for item in items])}")
+
+
+def layout_digest(layout: ModelLayout) -> torch.Tensor:
+    """Returns (32,) uint8 that two layouts share only if names, ranges, defaults and nominal values are equal.
+
+    A snapshot carries it, so that one of another model is refused.
+    """
+    text = repr(replace(layout, fields=dict(sorted(layout.fields.items()))))
+    return torch.tensor(list(hashlib.sha256(text.encode()).digest()), dtype=torch.uint8)

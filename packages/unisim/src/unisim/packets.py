@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from unisim.errors import nearest
 from unisim.model_layout import ModelLayout, find
 
-__all__ = ["BODY_FIELDS", "STATE_FIELDS", "Block", "HostBridgeSpec", "ReadLayout"]
+__all__ = ["BODY_FIELDS", "STATE_FIELDS", "Block", "HostBridgeSpec", "ReadLayout", "spec_of"]
 
 STATE_FIELDS = ("qpos", "qvel", "ctrl")
 
@@ -27,6 +27,7 @@ class HostBridgeSpec:
         sensors: Sensor names.
         bodies: Body names; position, orientation and velocities of the body frame in the world.
         sites: Site names; the same four quantities.
+        substep_sensors: Sensors whose values after each substep of a control step are read, oldest first.
         device: Torch device of the packets as its users see them.
         decimation: Physics substeps per control step.
     """
@@ -35,6 +36,7 @@ class HostBridgeSpec:
     sensors: tuple[str, ...] = ()
     bodies: tuple[str, ...] = ()
     sites: tuple[str, ...] = ()
+    substep_sensors: tuple[str, ...] = ()
     device: str = "cpu"
     decimation: int = 1
 
@@ -44,13 +46,43 @@ class Block:
     """One quantity's columns in a packet."""
 
     key: str
-    """`"qpos"`, `"sensor:<name>"`, `"body:<name>"` or `"site:<name>"`."""
+    """`"qpos"`, `"qvel"`, `"ctrl"`, `"sensor:<name>"`, `"substep:<sensor>"`, `"body:<name>"` or `"site:<name>"`."""
     start: int
     stop: int
 
 
+_KINDS = ("sensor", "substep", "body", "site")
+
+
+def spec_of(keys: Iterable[str], *, device: str = "cpu", decimation: int = 1) -> HostBridgeSpec:
+    """Returns the spec that reads exactly `keys`, which are those of `Block`.
+
+    Raises:
+        KeyError: A key of no known kind; the message lists the nearest.
+    """
+    names: dict[str, list[str]] = {kind: [] for kind in ("state", *_KINDS)}
+    for key in keys:
+        kind, separator, name = key.partition(":")
+        if key in STATE_FIELDS:
+            names["state"].append(key)
+        elif separator and kind in _KINDS:
+            names[kind].append(name)
+        else:
+            valid = [*STATE_FIELDS, *(f"{known}:{name or '<name>'}" for known in _KINDS)]
+            raise KeyError(f"unknown key {key!r}; {nearest(key, valid)}")
+    return HostBridgeSpec(
+        state=tuple(names["state"]),
+        sensors=tuple(names["sensor"]),
+        substep_sensors=tuple(names["substep"]),
+        bodies=tuple(names["body"]),
+        sites=tuple(names["site"]),
+        device=device,
+        decimation=decimation,
+    )
+
+
 class ReadLayout:
-    """Column layout of the read packet: state first, then sensors, bodies and sites, each once.
+    """Column layout of the read packet: state, sensors, substep history, bodies, sites, each once.
 
     Attributes:
         blocks: In column order.
@@ -73,6 +105,10 @@ class ReadLayout:
                 raise KeyError(f"unknown state field {name!r}; {nearest(name, widths)}")
             entries.append((name, widths[name]))
         entries += [(f"sensor:{n}", find(model.sensors, n, "sensor").dim) for n in spec.sensors]
+        entries += [
+            (f"substep:{n}", spec.decimation * find(model.sensors, n, "sensor").dim)
+            for n in spec.substep_sensors
+        ]
         for kind, names, valid in (("body", spec.bodies, model.bodies), ("site", spec.sites, model.sites)):
             for name in names:
                 if name not in valid:

@@ -9,6 +9,7 @@ import torch
 
 from unisim.errors import ResetRejectedError
 from unisim.model_layout import ModelLayout
+from unisim.randomization import check_model_values
 
 __all__ = ["QUATERNION_TOLERANCE", "ResetPayload", "validate_payload"]
 
@@ -44,7 +45,18 @@ def _reject(owner: str, message: str) -> None:
     raise ResetRejectedError(f"{owner}: {message}; nothing was written")
 
 
-def validate_payload(payload: ResetPayload, layout: ModelLayout, *, num_envs: int, owner: str) -> None:
+def _place(indices: list[int]) -> str:
+    return str(indices[0]) if len(indices) == 1 else str(tuple(indices))
+
+
+def validate_payload(
+    payload: ResetPayload,
+    layout: ModelLayout,
+    *,
+    num_envs: int,
+    owner: str,
+    declared: tuple[str, ...] = (),
+) -> None:
     """Checks a whole payload once, before any of it is written.
 
     Args:
@@ -52,10 +64,11 @@ def validate_payload(payload: ResetPayload, layout: ModelLayout, *, num_envs: in
         layout: The model it is written to.
         num_envs: Number of rows of the backend.
         owner: Who asks, for the error message.
+        declared: The model fields that may be written.
 
     Raises:
         ResetRejectedError: Wrong shape, dtype or row ids, a non-finite number, a quaternion that is not a unit
-            quaternion, or a model field that was not declared.
+            quaternion, or a model field that was not declared or whose values are not physical.
     """
     ids = payload.env_ids
     if ids.dtype != torch.int64 or ids.ndim != 1:
@@ -65,19 +78,24 @@ def validate_payload(payload: ResetPayload, layout: ModelLayout, *, num_envs: in
             _reject(owner, f"env_ids {ids.tolist()[:8]} out of range, expected 0 <= id < {num_envs}")
         if bool((ids[1:] <= ids[:-1]).any()):
             _reject(owner, f"env_ids {ids.tolist()[:8]} are not ascending and unique")
-    widths = {"qpos": layout.nq, "qvel": layout.nv, "ctrl": layout.nu}
-    for name, values in payload.parts():
-        if name not in widths:
+    shapes: dict[str, tuple[int, ...]] = {"qpos": (layout.nq,), "qvel": (layout.nv,), "ctrl": (layout.nu,)}
+    shapes |= {name: layout.fields[name].shape for name in declared}
+    for name in payload.model:
+        if name not in declared:
             _reject(owner, f"model field {name!r} was not declared when the backend was made")
-        expected = (ids.numel(), widths[name])
+    for name, values in payload.parts():
+        expected = (ids.numel(), *shapes[name])
         if values.dtype != torch.float32 or tuple(values.shape) != expected:
             _reject(
                 owner, f"{name} is {values.dtype} {tuple(values.shape)}, expected torch.float32 {expected}"
             )
         finite = torch.isfinite(values)
         if not bool(finite.all()):
-            row, column = torch.nonzero(~finite)[0].tolist()
-            _reject(owner, f"{name} of row {int(ids[row])}, column {column} is {float(values[row, column])}")
+            row, *place = torch.nonzero(~finite)[0].tolist()
+            value = float(values[(row, *place)])
+            _reject(owner, f"{name} of row {int(ids[row])}, column {_place(place)} is {value}")
+        if name in declared and (found := check_model_values(name, values, layout.fields[name])):
+            _reject(owner, f"model field {name!r} of row {int(ids[found[0]])}: {found[1]}")
     if payload.qpos is not None:
         _check_quaternions(payload.qpos, ids, layout, owner)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mujoco
@@ -19,9 +19,10 @@ from unisim.model_layout import (
     SensorLayout,
     SensorStage,
 )
-from unisim.scene import BuiltinSensorCfg, EntityCfg, SceneCfg, SensorCfg, SimCfg
+from unisim.randomization import MODEL_FIELDS, FieldLayout
+from unisim.scene import BuiltinSensorCfg, ContactSensorCfg, EntityCfg, SceneCfg, SensorCfg, SimCfg
 
-__all__ = ["compile_scene", "describe_model"]
+__all__ = ["compile_scene", "describe_model", "engine_field"]
 
 _INTEGRATORS = {
     "euler": mujoco.mjtIntegrator.mjINT_EULER,
@@ -43,6 +44,13 @@ _FIXED_OBJECT = {
     "subtreecom": "subtree",
     "subtreelinvel": "subtree",
 }
+_CONTACT_OBJECTS = {
+    "geom": mujoco.mjtObj.mjOBJ_GEOM,
+    "body": mujoco.mjtObj.mjOBJ_BODY,
+    "subtree": mujoco.mjtObj.mjOBJ_XBODY,
+}
+_REDUCTIONS = ("none", "mindist", "maxforce", "netforce")
+_MOVES_INERTIA = {"body_ipos", "body_iquat", "body_inertia"}
 _STAGES: dict[int, SensorStage] = {
     int(mujoco.mjtStage.mjSTAGE_NONE): "position",
     int(mujoco.mjtStage.mjSTAGE_POS): "position",
@@ -57,8 +65,13 @@ _JOINTS: dict[int, tuple[JointKind, int, int]] = {
 }
 
 
-def compile_scene(scene: SceneCfg, sim: SimCfg) -> tuple[Any, ModelLayout]:
+def compile_scene(scene: SceneCfg, sim: SimCfg, model_fields: Sequence[str] = ()) -> tuple[Any, ModelLayout]:
     """Returns the compiled `mujoco.MjModel` of a scene and its layout.
+
+    Args:
+        scene: What is simulated.
+        sim: Numerical settings.
+        model_fields: Fields that will differ per row.
 
     Raises:
         ConfigError: An entity's function fails or returns no new MjSpec, a sensor's target does not exist, or the
@@ -76,6 +89,10 @@ def compile_scene(scene: SceneCfg, sim: SimCfg) -> tuple[Any, ModelLayout]:
     for sensor in scene.sensors:
         _add_sensor(spec, sensor)
     _apply_sim(spec, sim)
+    if set(model_fields) & _MOVES_INERTIA:
+        for body in spec.bodies:
+            # A body compiled as simple has its inertia frame fixed to its own, which such values would break.
+            body.simple = False
     try:
         model = spec.compile()
     except ValueError as error:
@@ -118,6 +135,9 @@ def _apply_sim(spec: Any, sim: SimCfg) -> None:  # noqa: ANN401 - mujoco ships n
 
 
 def _add_sensor(spec: Any, sensor: SensorCfg) -> None:  # noqa: ANN401 - mujoco ships no types
+    if isinstance(sensor, ContactSensorCfg):
+        _add_contact_sensor(spec, sensor)
+        return
     if not isinstance(sensor, BuiltinSensorCfg):
         raise ConfigError(
             f"sensor {sensor.name!r}: {type(sensor).__name__} is not a sensor this composer knows"
@@ -138,6 +158,25 @@ def _add_sensor(spec: Any, sensor: SensorCfg) -> None:  # noqa: ANN401 - mujoco 
         objtype=mujoco.mjtObj.mjOBJ_BODY if what == "subtree" else _OBJECTS[what],
         objname=sensor.target,
     )
+
+
+def _add_contact_sensor(spec: Any, sensor: ContactSensorCfg) -> None:  # noqa: ANN401 - mujoco ships no types
+    names = [element.name for element in (spec.geoms if sensor.of == "geom" else spec.bodies)]
+    for target in (sensor.target, sensor.against):
+        if target is not None and target not in names:
+            raise ConfigError(
+                f"sensor {sensor.name!r}: unknown {sensor.of} {target!r}; {nearest(target, names)}"
+            )
+    bits = sum(1 << int(getattr(mujoco.mjtConDataField, f"mjCONDATA_{d.upper()}")) for d in sensor.data)
+    added = spec.add_sensor(
+        name=sensor.name,
+        type=mujoco.mjtSensor.mjSENS_CONTACT,
+        objtype=_CONTACT_OBJECTS[sensor.of],
+        objname=sensor.target,
+    )
+    if sensor.against is not None:
+        added.reftype, added.refname = _CONTACT_OBJECTS[sensor.of], sensor.against
+    added.intprm[:3] = [bits, _REDUCTIONS.index(sensor.reduce), sensor.num]
 
 
 def describe_model(model: Any, scene: SceneCfg) -> ModelLayout:  # noqa: ANN401 - mujoco ships no types
@@ -172,9 +211,21 @@ def describe_model(model: Any, scene: SceneCfg) -> ModelLayout:  # noqa: ANN401 
             for i in range(model.nsensor)
         ),
         entities=tuple(_entity(model, name, joints) for name in scene.entities),
+        geoms=tuple(model.geom(i).name for i in range(model.ngeom)),
+        fields={name: _field(model, name) for name in MODEL_FIELDS},
         default_qpos=tuple(qpos.tolist()),
         default_qvel=tuple(qvel.tolist()),
     )
+
+
+def engine_field(name: str) -> str:
+    """Returns the engine's name of a randomisable model field."""
+    return "opt.gravity" if name == "gravity" else name
+
+
+def _field(model: Any, name: str) -> FieldLayout:  # noqa: ANN401 - mujoco ships no types
+    values = model.opt.gravity if name == "gravity" else getattr(model, name)
+    return FieldLayout(tuple(values.shape), tuple(values.ravel().tolist()))
 
 
 def _joint(model: Any, i: int) -> JointLayout:  # noqa: ANN401 - mujoco ships no types

@@ -13,7 +13,7 @@ from unisim.reset import ResetPayload
 
 __all__ = ["HostBridgeTransferPlan", "HostPort", "PacketCount", "TransferStats"]
 
-PacketKind = Literal["control", "read", "reset", "selected_read", "write"]
+PacketKind = Literal["control", "read", "reset", "selected_read", "write", "verdict"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class TransferStats:
     reset: PacketCount = field(default_factory=PacketCount)
     selected_read: PacketCount = field(default_factory=PacketCount)
     write: PacketCount = field(default_factory=PacketCount)
+    verdict: PacketCount = field(default_factory=PacketCount)
+    """Small results that the user of the plan reads back to decide something; see `count_verdict`."""
 
 
 class HostPort(Protocol):
@@ -55,24 +57,42 @@ class HostPort(Protocol):
 
 
 class _Packet:
-    """Storage of one packet kind: allocated once, pinned for CUDA, its addresses never change."""
+    """Storage of one packet kind: allocated once, its addresses never change.
 
-    def __init__(self, num_bytes: int, device: torch.device) -> None:
+    Unstaged, host and device see the same bytes. Staged, the host's are apart (pinned for CUDA), and `to_host` and
+    `to_device` are the only operators that move them.
+    """
+
+    def __init__(self, num_bytes: int, device: torch.device, *, staged: bool) -> None:
         self.device_bytes = torch.zeros(num_bytes, dtype=torch.uint8, device=device)
         self.host_bytes = self.device_bytes
-        if device.type != "cpu":
+        if staged:
             self.host_bytes = torch.zeros(num_bytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
+        self._staged = staged
+        self._asynchronous = device.type != "cpu"
+        self._in_flight: torch.Event | None = None
 
     def to_host(self, num_bytes: int) -> None:
         """One transfer and one synchronisation: the host reads right afterwards."""
-        if self.host_bytes is not self.device_bytes:
+        if self._staged:
             self.host_bytes[:num_bytes].copy_(self.device_bytes[:num_bytes], non_blocking=True)
-            torch.accelerator.current_stream(self.device_bytes.device).synchronize()
+            if self._asynchronous:
+                torch.accelerator.current_stream(self.device_bytes.device).synchronize()
 
     def to_device(self, num_bytes: int) -> None:
         """One transfer, ordered on the current stream: nobody waits on the host."""
-        if self.host_bytes is not self.device_bytes:
+        if self._staged:
             self.device_bytes[:num_bytes].copy_(self.host_bytes[:num_bytes], non_blocking=True)
+            if self._asynchronous:
+                self._in_flight = torch.Event(self.device_bytes.device)
+                self._in_flight.record(torch.accelerator.current_stream(self.device_bytes.device))
+
+    def host_rows(self, start: int, rows: int, width: int) -> torch.Tensor:
+        """Returns (rows, width) float32 of the host's bytes, after the last transfer of them has left."""
+        if self._in_flight is not None:
+            self._in_flight.synchronize()
+            self._in_flight = None
+        return _floats(self.host_bytes, start, rows, width)
 
 
 def _floats(storage: torch.Tensor, start: int, rows: int, width: int) -> torch.Tensor:
@@ -91,7 +111,14 @@ class HostBridgeTransferPlan:
     """
 
     def __init__(
-        self, port: HostPort, spec: HostBridgeSpec, layout: ReadLayout, *, ctrl_width: int, row_width: int
+        self,
+        port: HostPort,
+        spec: HostBridgeSpec,
+        layout: ReadLayout,
+        *,
+        ctrl_width: int,
+        row_width: int,
+        staged: bool | None = None,
     ) -> None:
         """Allocates every packet.
 
@@ -101,15 +128,23 @@ class HostBridgeTransferPlan:
             layout: Columns of the read packet.
             ctrl_width: C, the columns of the control packet.
             row_width: The most columns that one row of a reset or write packet can have.
+            staged: Whether host and device storage are apart; None: unless the device is the CPU. On the CPU it
+                only costs copies, and shows in tests that nothing but the plan moves a packet.
+
+        Raises:
+            ValueError: Unstaged packets on a device that the host cannot address.
         """
         self.layout = layout
         self.device = torch.device(spec.device)
         self._port = port
         self._n, self._c = port.num_envs, ctrl_width
-        self._control = _Packet(4 * self._n * self._c, self.device)
-        self._read = _Packet(4 * self._n * layout.width, self.device)
-        self._selected = _Packet(4 * self._n * layout.width, self.device)
-        self._rows = _Packet(self._n * (8 + 4 * row_width), self.device)
+        apart = self.device.type != "cpu" if staged is None else staged
+        if not apart and self.device.type != "cpu":
+            raise ValueError(f"HostBridgeTransferPlan: packets on {self.device} cannot be unstaged")
+        self._control = _Packet(4 * self._n * self._c, self.device, staged=apart)
+        self._read = _Packet(4 * self._n * layout.width, self.device, staged=apart)
+        self._selected = _Packet(4 * self._n * layout.width, self.device, staged=apart)
+        self._rows = _Packet(self._n * (8 + 4 * row_width), self.device, staged=apart)
         self._all_ids = torch.arange(self._n)
         self._ctrl = _floats(self._control.device_bytes, 0, self._n, self._c)
         self._ctrl_host = _floats(self._control.host_bytes, 0, self._n, self._c)
@@ -124,6 +159,28 @@ class HostBridgeTransferPlan:
     def transfer_stats(self) -> TransferStats:
         """Transfers, bytes and synchronisations by packet kind, as a value."""
         return self._stats
+
+    @property
+    def storage(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        """Host and device bytes of each packet, for tests that watch who writes them; not to be written."""
+        packets = {
+            "control": self._control,
+            "read": self._read,
+            "selected": self._selected,
+            "rows": self._rows,
+        }
+        return {name: (packet.host_bytes, packet.device_bytes) for name, packet in packets.items()}
+
+    def count_verdict(self, num_bytes: int) -> None:
+        """Counts one small result that the caller copied to the host and waited for.
+
+        The plan moves no verdict itself: it is whatever the caller decides by, for example whether any row is done.
+
+        Args:
+            num_bytes: Its size.
+        """
+        self._expect("count_verdict", True, "")
+        self._count("verdict", num_bytes, synchronizes=True)
 
     def _count(self, kind: PacketKind, num_bytes: int, *, synchronizes: bool) -> None:
         old: PacketCount = getattr(self._stats, kind)
@@ -187,7 +244,7 @@ class HostBridgeTransferPlan:
         self._expect("read", self._stage != "controlled", "call step(nsteps) first")
         self._expect("read", self._pending is None, "call read_selected() first")
         width = self.layout.width
-        self._port.pack_rows(self.layout, _floats(self._read.host_bytes, 0, self._n, width), None)
+        self._port.pack_rows(self.layout, self._read.host_rows(0, self._n, width), None)
         self._read.to_device(4 * self._n * width)
         self._count("read", 4 * self._n * width, synchronizes=False)
         self._stage = "idle"
@@ -228,17 +285,7 @@ class HostBridgeTransferPlan:
     ) -> tuple[torch.Tensor, ResetPayload]:
         """Packs ids and all parts into one byte buffer, moves it, and views it as a host payload."""
         owner = "HostBridgeTransferPlan." + ("apply_reset" if kind == "reset" else "write_rows")
-        if mask.dtype != torch.bool or tuple(mask.shape) != (self._n,):
-            raise ResetRejectedError(
-                f"{owner}: mask is {mask.dtype} {tuple(mask.shape)}, expected torch.bool ({self._n},)"
-            )
-        k = payload.env_ids.numel()
-        parts = payload.parts()
-        for name, values in parts:
-            if values.dtype != torch.float32 or values.shape[:1] != (k,):
-                raise ResetRejectedError(
-                    f"{owner}: {name} is {values.dtype} {tuple(values.shape)}, expected torch.float32 ({k}, ...)"
-                )
+        k, parts = self._check_rows(owner, mask, payload)
         widths = [values[0].numel() if k else 0 for _, values in parts]
         total = 8 * k + 4 * k * sum(widths)
         if total > self._rows.device_bytes.numel():
@@ -262,8 +309,38 @@ class HostBridgeTransferPlan:
         # Made from the ids, so that no device need move its mask; ids out of range are the backend's to reject.
         host_mask = torch.isin(self._all_ids, host.env_ids)
         if mask.device.type == "cpu" and not torch.equal(mask, host_mask):
-            raise ResetRejectedError(f"{owner}: the mask is not true exactly at the payload's env_ids")
+            raise ResetRejectedError(
+                f"{owner}: the mask is not true exactly at the payload's env_ids; nothing was written"
+            )
         return host_mask, host
+
+    def _check_rows(
+        self, owner: str, mask: torch.Tensor, payload: ResetPayload
+    ) -> tuple[int, tuple[tuple[str, torch.Tensor], ...]]:
+        """Checks what packing needs, so that no copy converts or moves anything unseen; the backend checks the rest."""
+        if mask.dtype != torch.bool or tuple(mask.shape) != (self._n,):
+            raise ResetRejectedError(
+                f"{owner}: mask is {mask.dtype} {tuple(mask.shape)}, expected torch.bool ({self._n},); "
+                "nothing was written"
+            )
+        ids, parts = payload.env_ids, payload.parts()
+        if ids.dtype != torch.int64 or ids.ndim != 1:
+            raise ResetRejectedError(
+                f"{owner}: env_ids is {ids.dtype} {tuple(ids.shape)}, expected 1-D torch.int64; nothing was written"
+            )
+        k, here = ids.numel(), self._rows.device_bytes.device
+        for name, values in parts:
+            if values.dtype != torch.float32 or values.shape[:1] != (k,):
+                raise ResetRejectedError(
+                    f"{owner}: {name} is {values.dtype} {tuple(values.shape)}, expected torch.float32 ({k}, ...); "
+                    "nothing was written"
+                )
+        for name, values in (("env_ids", ids), *parts):
+            if values.device != here:
+                raise ResetRejectedError(
+                    f"{owner}: {name} is on {values.device}, expected {here}; nothing was written"
+                )
+        return k, parts
 
     def read_selected(self) -> torch.Tensor:
         """Refreshes the rows just written in `packet`: one transfer of 4*k*W bytes.
@@ -278,7 +355,7 @@ class HostBridgeTransferPlan:
         assert self._pending is not None
         ids, self._pending = self._pending, None
         k, width = ids.numel(), self.layout.width
-        self._port.pack_rows(self.layout, _floats(self._selected.host_bytes, 0, k, width), ids)
+        self._port.pack_rows(self.layout, self._selected.host_rows(0, k, width), ids)
         self._selected.to_device(4 * k * width)
         self._count("selected_read", 4 * k * width, synchronizes=False)
         rows = _floats(self._selected.device_bytes, 0, k, width)

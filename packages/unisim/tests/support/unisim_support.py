@@ -9,6 +9,7 @@ import torch
 from pydantic import Field
 
 from unisim import Cfg, Func, HostBridgeSpec, Params, ResetPayload
+from unisim.host_bridge import compile_plan
 from unisim.testing import FakeBackend, make_layout
 
 # ---------------------------------------------------------------- configs
@@ -79,6 +80,19 @@ def fake_plan(num_envs: int = 3, **options: Any) -> tuple[FakeBackend, Any]:
     layout = make_layout(sensors={"imu": (3, "acceleration")})
     backend = FakeBackend(layout, num_envs, **options)
     return backend, backend.compile_host_bridge_io(HostBridgeSpec(sensors=("imu",), decimation=2))
+
+
+def staged_plan(backend: Any, spec: HostBridgeSpec, staged: bool | None = True) -> Any:
+    """The plan of a host-bridge backend with separate storage for host and device, as on another device."""
+    return compile_plan(
+        backend,
+        backend.model_layout,
+        spec,
+        declared=backend._declared,
+        accepted=("cpu",),
+        owner="test",
+        staged=staged,
+    )
 
 
 def rows_mask(ids: list[int], num_envs: int) -> torch.Tensor:

@@ -2,113 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
-from unisim.capabilities import Diagnostic, TensorCapabilities, TensorExecution
-from unisim.errors import CapabilityError, ResetRejectedError
-from unisim.host_bridge import HostBridgeBackend
-from unisim.model_layout import (
-    ActuatorLayout,
-    EntityLayout,
-    JointLayout,
-    ModelLayout,
-    SensorLayout,
-    SensorStage,
-    find,
-)
-from unisim.packets import STATE_FIELDS, ReadLayout
+from unisim.capabilities import Diagnostic, TensorCapabilities, TensorExecution, device_problem
+from unisim.checked import CheckedBackend
+from unisim.contract import Declared
+from unisim.errors import CapabilityError
+from unisim.host_bridge import compile_plan, reject_non_finite
+from unisim.model_layout import ModelLayout, find
+from unisim.packets import STATE_FIELDS, HostBridgeSpec, ReadLayout, spec_of
 from unisim.reset import ResetPayload
+from unisim.testing.fake_state import FakeState, Reads, Script
+from unisim.testing.faults import Fault
+from unisim.transfer import HostBridgeTransferPlan
 
-__all__ = ["FakeBackend", "Fault", "Script", "make_layout"]
+__all__ = ["FakeBackend"]
 
-Script = Callable[[int, Mapping[str, torch.Tensor]], Mapping[str, torch.Tensor] | None]
-"""Called after every substep with the substep's number (1, 2, ...) and the state; returns what to overwrite.
-
-Keys are those of a read packet: `"qpos"`, `"qvel"`, `"sensor:<name>"`, `"body:<name>"`, `"site:<name>"`.
-"""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One injected failure.
-
-    Attributes:
-        kind: `"before_commit"` rejects a reset before anything is written, `"after_first_write"` fails in the middle
-            of one, `"step"` fails before physics moves, `"nan"` makes the state of `row` non-finite after a step.
-        at: Which call fails, counted from 0: the reset for the first two kinds, the substep otherwise.
-        row: The row, for `"nan"`.
-    """
-
-    kind: Literal["before_commit", "after_first_write", "step", "nan"]
-    at: int = 0
-    row: int | None = None
+_DEVICES = ("cpu", "cuda")
 
 
-def make_layout(
-    *,
-    joints: Sequence[str] = ("robot/slider", "robot/hinge"),
-    actuated: Sequence[str] = ("robot/slider",),
-    sensors: Mapping[str, tuple[int, SensorStage]] | None = None,
-    sites: Sequence[str] = (),
-    free_root: bool = False,
-    limits: Mapping[str, tuple[float, float]] | None = None,
-    timestep: float = 0.01,
-) -> ModelLayout:
-    """Returns the layout of one entity per prefix of `joints`, hinge joints only, for a fake.
-
-    Args:
-        joints: Scalar joints, named `"<entity>/<joint>"`.
-        actuated: The joints that have an actuator, of the same name and control range (-1, 1).
-        sensors: Sensor name to (dim, stage).
-        sites: Site names.
-        free_root: Whether the first entity's root body has a free joint, named `"<entity>/root"`.
-        limits: Joint name to (low, high).
-        timestep: Physics timestep, s.
-    """
-    entities = list(dict.fromkeys(name.split("/")[0] for name in joints))
-    layouts: list[JointLayout] = []
-    q = v = 0
-    if free_root:
-        layouts.append(
-            JointLayout(f"{entities[0]}/root", "free", f"{entities[0]}/base", 0, 7, 0, 6, _UNLIMITED)
-        )
-        q, v = 7, 6
-    for name in joints:
-        low_high = (limits or {}).get(name, _UNLIMITED)
-        layouts.append(JointLayout(name, "hinge", f"{name.split('/')[0]}/base", q, 1, v, 1, low_high))
-        q, v = q + 1, v + 1
-    placed, start = [], 0
-    for name, (dim, stage) in (sensors or {}).items():
-        placed.append(SensorLayout(name, start, dim, stage))
-        start += dim
-    root = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0) if free_root else ()
-    return ModelLayout(
-        timestep=timestep,
-        joints=tuple(layouts),
-        actuators=tuple(ActuatorLayout(name, name, (-1.0, 1.0)) for name in actuated),
-        bodies=("world", *(f"{e}/base" for e in entities)),
-        sites=tuple(sites),
-        sensors=tuple(placed),
-        entities=tuple(
-            EntityLayout(e, f"{e}/base", f"{e}/root" if free_root and e == entities[0] else None)
-            for e in entities
-        ),
-        default_qpos=(*root, *(0.0 for _ in joints)),
-        default_qvel=tuple(0.0 for _ in range(v)),
-    )
-
-
-_UNLIMITED = (float("-inf"), float("inf"))
-
-
-class FakeBackend(HostBridgeBackend):
+class FakeBackend(CheckedBackend):
     """N rows of double integrators: a control accelerates its joint by its value; a script may overwrite anything.
 
-    State is float64 in host memory, as in an engine, so packets are copies.
+    Both kinds of execution share `FakeState`, its dynamics, script and faults. HOST_BRIDGE holds float64 in host
+    memory, as an engine does, so that reads are copies; DEVICE_RESIDENT holds float32 on the declared device and hands
+    out that very storage.
     """
 
     def __init__(
@@ -118,62 +39,77 @@ class FakeBackend(HostBridgeBackend):
         *,
         execution: TensorExecution = TensorExecution.HOST_BRIDGE,
         device: str = "cpu",
+        declared: Declared | None = None,
         script: Script | None = None,
+        reads: Reads | None = None,
         faults: Sequence[Fault] = (),
     ) -> None:
         """Starts every row in the layout's default state.
 
+        Args:
+            layout: The model; see `make_layout`.
+            num_envs: N.
+            execution: Which kind of backend this is.
+            device: Where its users' tensors live; of DEVICE_RESIDENT, where its state lives.
+            declared: What will be written or recorded beyond state; nothing by default.
+            script: Called after every substep.
+            reads: Computes sensors, bodies and sites from the state; without it, they hold what the script wrote.
+            faults: What shall fail, and when.
+
         Raises:
-            CapabilityError: `execution` is not HOST_BRIDGE, or `device` is not the CPU.
+            CapabilityError: `device` is not there, or something was declared that the layout does not have.
         """
-        if execution is not TensorExecution.HOST_BRIDGE:
-            raise CapabilityError("FakeBackend: DEVICE_RESIDENT is not available in this version")
-        if torch.device(device).type != "cpu":
-            raise CapabilityError(f"FakeBackend: device {device!r}; accepted is 'cpu'")
-        super().__init__(layout, num_envs, owner="FakeBackend")
-        self._script = script
-        self._faults = tuple(faults)
-        self._resets = self._substeps = 0
-        self._dofs = torch.tensor(
-            [find(layout.joints, a.joint or "", "joint").qvel_start for a in layout.actuators],
-            dtype=torch.int64,
+        declared = declared or Declared()
+        self._resident = execution is TensorExecution.DEVICE_RESIDENT
+        problem = device_problem(device, _DEVICES)
+        here = torch.device("cpu")
+        if self._resident and not problem:
+            here = torch.empty(0, device=device).device  # with its index, as tensors carry it
+        super().__init__(
+            layout,
+            num_envs,
+            declared=declared,
+            owner="FakeBackend",
+            device=here,
+            problems=[problem] if problem else [],
         )
-        scalar = [j for j in layout.joints if j.qpos_dim == 1]
-        self._scalar_q = torch.tensor([j.qpos_start for j in scalar], dtype=torch.int64)
-        self._scalar_v = torch.tensor([j.qvel_start for j in scalar], dtype=torch.int64)
-        f64 = torch.float64
-        self._defaults = {
-            "qpos": torch.tensor(layout.default_qpos, dtype=f64),
-            "qvel": torch.tensor(layout.default_qvel, dtype=f64),
-            "ctrl": torch.zeros(layout.nu, dtype=f64),
-        }
-        self._values = {name: row.expand(num_envs, -1).clone() for name, row in self._defaults.items()}
-        for sensor in layout.sensors:
-            self._values[f"sensor:{sensor.name}"] = torch.zeros(num_envs, sensor.dim, dtype=f64)
-        for key in [f"body:{n}" for n in layout.bodies] + [f"site:{n}" for n in layout.sites]:
-            self._values[key] = torch.zeros(num_envs, 13, dtype=f64)
-            self._values[key][:, 3] = 1.0
+        self._execution = execution
+        self._state = FakeState(
+            layout,
+            num_envs,
+            declared=declared,
+            dtype=torch.float32 if self._resident else torch.float64,
+            device=here,
+            script=script,
+            reads=reads,
+            faults=faults,
+        )
+
+    def tensor_execution(self) -> TensorExecution:
+        """As it was made."""
+        self._alive("tensor_execution")
+        return self._execution
 
     def get_tensor_capabilities(self) -> TensorCapabilities:
-        """What a fake can do: state, sensors, resets and row writes."""
+        """What a fake can do: all but contacts, rendering and graphs."""
         self._alive("get_tensor_capabilities")
         return TensorCapabilities(
-            execution=TensorExecution.HOST_BRIDGE,
-            process_topology="any_process",
-            data_plane="packets",
-            accepted_devices=("cpu",),
+            execution=self._execution,
+            process_topology="learner_process" if self._resident else "any_process",
+            data_plane="views" if self._resident else "packets",
+            accepted_devices=(self._device.type,) if self._resident else _DEVICES,
             owns_stream=False,
             state_fields=STATE_FIELDS,
             sensors=tuple(sensor.name for sensor in self._layout.sensors),
             selected_reset=True,
             row_writes=True,
-            randomizable_fields=(),
+            randomizable_fields=tuple(self._layout.fields),
             body_reads=True,
             contact_reads=False,
-            wrenches=False,
+            wrenches=True,
             graph_capture=False,
             rendering=False,
-            snapshots=False,
+            snapshots=True,
         )
 
     def get_runtime_diagnostics(self) -> tuple[Diagnostic, ...]:
@@ -181,55 +117,98 @@ class FakeBackend(HostBridgeBackend):
         self._alive("get_runtime_diagnostics")
         return ()
 
+    # ------------------------------------------------------------------ reads
+
+    def get_state_views(self, fields: Sequence[str] | None = None) -> Mapping[str, torch.Tensor]:
+        """Returns (N, width) float32 by key: copies, or the live storage of a resident one; see `SimBackend`."""
+        self._alive("get_state_views")
+        keys = tuple(dict.fromkeys(STATE_FIELDS if fields is None else fields))
+        self._check_history(keys)
+        ReadLayout(spec_of(keys), self._layout)  # raises for what is unknown
+        return {key: self._view(key) for key in keys}
+
+    def get_sensor_view(self, name: str) -> torch.Tensor:
+        """Returns (N, dim) float32: a copy, or the live storage of a resident one; see `SimBackend`."""
+        self._alive("get_sensor_view")
+        find(self._layout.sensors, name, "sensor")
+        return self._view(f"sensor:{name}")
+
+    def _view(self, key: str) -> torch.Tensor:
+        values = self._stored(key)
+        return values if self._resident else values.to(torch.float32, copy=True)
+
+    def _stored(self, key: str) -> torch.Tensor:
+        kind, _, name = key.partition(":")
+        return self._state.history[name].flatten(1) if kind == "substep" else self._state.values[key]
+
     def pack_rows(self, layout: ReadLayout, out: torch.Tensor, env_ids: torch.Tensor | None) -> None:
-        """Writes the layout's columns into `out` as float32."""
+        """Writes the layout's columns into `out` as float32; see `HostBridgeBackend`."""
         self._alive("pack_rows")
         rows = slice(None) if env_ids is None else env_ids
         for block in layout.blocks:
-            out[:, block.start : block.stop] = self._values[block.key][rows]
+            values, width = self._stored(block.key)[rows], block.stop - block.start
+            if block.key.startswith("substep:") and not self._state.stepped:
+                values = values.new_zeros(values.shape[0], width)  # of whatever length
+            if values.shape[1] != width:
+                raise ValueError(
+                    f"{block.key!r} holds {values.shape[1]} columns, the plan reads {width}; "
+                    "step by the plan's decimation"
+                )
+            out[:, block.start : block.stop] = values
 
-    def _fault(self, kind: str, at: int) -> Fault | None:
-        return next((f for f in self._faults if f.kind == kind and f.at == at), None)
+    def compile_host_bridge_io(self, spec: HostBridgeSpec) -> HostBridgeTransferPlan:
+        """Returns the packed plan of a HOST_BRIDGE fake.
+
+        Raises:
+            CapabilityError: It is DEVICE_RESIDENT.
+        """
+        self._alive("compile_host_bridge_io")
+        if self._resident:
+            raise CapabilityError(
+                "FakeBackend.compile_host_bridge_io: DEVICE_RESIDENT views are live, there is nothing to bridge; "
+                "use get_state_views and get_sensor_view"
+            )
+        return compile_plan(
+            self, self._layout, spec, declared=self._declared, accepted=_DEVICES, owner=self._owner
+        )
+
+    # ------------------------------------------------------------------ physics
+
+    def step_tensor(self, ctrl: torch.Tensor, nsteps: int = 1) -> None:
+        """Advances every row; see `SimBackend`."""
+        self._check_control(ctrl, nsteps)
+        if not self._resident:
+            reject_non_finite(ctrl, "FakeBackend.step_tensor")
+        self._advance(ctrl.detach(), nsteps)
 
     def _advance(self, ctrl: torch.Tensor, nsteps: int) -> None:
-        self._values["ctrl"].copy_(ctrl)
-        for _ in range(nsteps):
-            if self._fault("step", self._substeps):
-                raise RuntimeError(f"FakeBackend: injected fault in substep {self._substeps}")
-            self._integrate()
-            if self._script is not None:
-                for key, value in (self._script(self._substeps + 1, self._values) or {}).items():
-                    self._values[key].copy_(value)
-            if nan := self._fault("nan", self._substeps):
-                self._values["qpos"][nan.row or 0] = float("nan")
-            self._substeps += 1
-
-    def _integrate(self) -> None:
-        dt = self._layout.timestep
-        self._values["qvel"].index_add_(1, self._dofs, dt * self._values["ctrl"])
-        self._values["qpos"].index_add_(1, self._scalar_q, dt * self._values["qvel"][:, self._scalar_v])
+        if self._resident:
+            ctrl = self._state.neutralise(ctrl)
+        else:
+            self._state.resize_history(nsteps)
+        self._state.advance(ctrl, nsteps)
 
     def _commit_reset(self, payload: ResetPayload) -> None:
-        number, self._resets = self._resets, self._resets + 1
-        if self._fault("before_commit", number):
-            raise ResetRejectedError(
-                f"FakeBackend: injected rejection of reset {number}; nothing was written"
-            )
-        for position, name in enumerate(STATE_FIELDS):
-            given = dict(payload.parts()).get(name)
-            self._values[name][payload.env_ids] = self._defaults[name] if given is None else given.double()
-            if position == 0 and self._fault("after_first_write", number):
-                raise RuntimeError(f"FakeBackend: injected fault in the middle of reset {number}")
+        self._state.reset(payload)
 
     def _commit_write(self, payload: ResetPayload) -> None:
-        for name, values in payload.parts():
-            self._values[name][payload.env_ids] = values.double()
+        self._state.write(payload)
 
     def bad_rows(self) -> torch.Tensor:
-        """Returns (N,) bool: rows whose state is not finite."""
+        """Returns (N,) bool: rows whose state is not finite, or whose control was not since their last reset."""
         self._alive("bad_rows")
-        state = torch.cat([self._values["qpos"], self._values["qvel"]], dim=1)
-        return ~torch.isfinite(state).all(dim=1)
+        return self._state.bad_rows()
+
+    def snapshot(self) -> dict[str, torch.Tensor]:
+        """Returns everything as plain tensors; see `SimBackend`."""
+        self._alive("snapshot")
+        return self._state.snapshot()
+
+    def restore(self, snapshot: Any) -> None:  # noqa: ANN401 - checked here
+        """Puts back what `snapshot` returned; see `SimBackend`."""
+        self._alive("restore")
+        self._check_snapshot(snapshot, self._state.snapshot())
+        self._state.restore(snapshot)
 
     def _free(self) -> None:
-        self._values.clear()
+        del self._state

@@ -1,0 +1,166 @@
+"""What can be read from a MuJoCo batch: state, sensors, bodies, sites, substep history; packed as float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mujoco
+import numpy as np
+import torch
+
+from unisim.model_layout import ModelLayout, find
+from unisim.packets import STATE_FIELDS, ReadLayout
+
+__all__ = ["BatchReads"]
+
+Array = np.ndarray[Any, Any]
+
+
+class BatchReads:
+    """Reads of one batch, always current: the owner tells it what happened to which rows.
+
+    Some calls of the engine leave acceleration-stage sensor values that belong to another row or to no step at all.
+    Values that must outlive such a call are held here until the next step.
+    """
+
+    def __init__(
+        self,
+        batch: Any,  # noqa: ANN401 - mujoco ships no types
+        model: Any,  # noqa: ANN401 - mujoco ships no types
+        layout: ModelLayout,
+        *,
+        persistent: bool,
+        substep_sensors: tuple[str, ...],
+        decimation: int,
+    ) -> None:
+        """Binds the sensor values; a derived field shows zeros until the call after its binding."""
+        self._batch = batch
+        self._model = model
+        self._layout = layout
+        self._persistent = persistent
+        self._sensordata: Array = batch.bind("sensordata")
+        self._held: Array | None = None
+        self._outputs: dict[str, Array] = {}
+        columns = [range(s.start, s.start + s.dim) for s in layout.sensors if s.stage != "acceleration"]
+        self._fresh_columns = np.array([c for run in columns for c in run], dtype=np.int64)
+        self._substep = [find(layout.sensors, name, "sensor") for name in substep_sensors]
+        # The engine leaves position- and velocity-stage sensors one substep behind unless it is asked for more.
+        lagging = any(sensor.stage != "acceleration" for sensor in self._substep)
+        self._between = mujoco.mjtStage.mjSTAGE_VEL if lagging else mujoco.mjtStage.mjSTAGE_NONE
+        self.history_steps = decimation
+        """How many substeps the history holds: those of the last control step."""
+        self._history = {sensor.name: self._empty(sensor.dim) for sensor in self._substep}
+        self._stepped = False
+
+    def _empty(self, dim: int) -> Array:
+        return np.zeros((self._sensordata.shape[0], self.history_steps, dim))
+
+    # ------------------------------------------------------------------ what happened
+
+    def step(self, nsteps: int) -> None:
+        """Advances all rows and leaves position- and velocity-stage values fresh."""
+        self._held = None
+        fresh = mujoco.mjtStage.mjSTAGE_VEL
+        if not self._substep:
+            self._batch.step(nstep=nsteps, stage=fresh)
+            return
+        self._stepped = True
+        if nsteps != self.history_steps:
+            self.history_steps = nsteps
+            self._history = {sensor.name: self._empty(sensor.dim) for sensor in self._substep}
+        for i in range(nsteps):
+            self._batch.step(nstep=1, stage=fresh if i == nsteps - 1 else self._between)
+            for sensor in self._substep:
+                values = self._sensordata[:, sensor.start : sensor.start + sensor.dim]
+                self._history[sensor.name][:, i] = values
+
+    def refresh(self, ids: Array | None) -> None:
+        """Recomputes position- and velocity-stage values of rows; acceleration-stage values stay as they are."""
+        keep = None if self._persistent and self._held is None else self.sensors().copy()
+        self._batch.forward(ids, stage=mujoco.mjtStage.mjSTAGE_VEL)
+        if keep is not None:
+            rows = np.arange(keep.shape[0]) if ids is None else ids
+            place = np.ix_(rows, self._fresh_columns)
+            keep[place] = self._sensordata[place]
+            self._held = keep
+
+    def restarted(self, ids: Array) -> None:
+        """Takes over the values of rows after a full forward, and clears their history."""
+        if self._held is not None:
+            self._held[ids] = self._sensordata[ids]
+        for values in self._history.values():
+            values[ids] = 0.0
+
+    # ------------------------------------------------------------------ snapshots
+
+    def saved(self) -> dict[str, torch.Tensor]:
+        """Returns copies of what a forward cannot compute again."""
+        out = {"sensordata": torch.from_numpy(self.sensors().copy())}
+        return out | {f"history:{name}": torch.from_numpy(v.copy()) for name, v in self._history.items()}
+
+    def hold(self, saved: dict[str, torch.Tensor]) -> None:
+        """Puts back what `saved` returned; sensor values stay as saved until the next step."""
+        self._batch.forward(stage=mujoco.mjtStage.mjSTAGE_VEL)
+        self._held = saved["sensordata"].numpy().copy()
+        for name in self._history:
+            self._stepped = True
+            self._history[name] = saved[f"history:{name}"].numpy().copy()
+            self.history_steps = self._history[name].shape[1]
+
+    # ------------------------------------------------------------------ reading
+
+    def sensors(self) -> Array:
+        """Returns (N, width) float64 sensor values; not to be written."""
+        return self._sensordata if self._held is None else self._held
+
+    def pack(self, layout: ReadLayout, out: torch.Tensor, env_ids: torch.Tensor | None) -> None:
+        """Writes the layout's columns of all rows, or of `env_ids`, into `out` (N or k, W) float32."""
+        target = out.numpy()
+        rows: Any = slice(None) if env_ids is None else env_ids.numpy()
+        for block in layout.blocks:
+            kind, _, name = block.key.partition(":")
+            columns = target[:, block.start : block.stop]
+            if kind in STATE_FIELDS:
+                columns[:] = self._batch.bind(kind)[rows]
+            elif kind == "sensor":
+                sensor = find(self._layout.sensors, name, "sensor")
+                columns[:] = self.sensors()[rows, sensor.start : sensor.start + sensor.dim]
+            elif kind == "substep":
+                self._pack_history(name, layout.spec.decimation, columns, rows)
+            elif kind == "body":
+                body = self._layout.bodies.index(name)
+                self._pack_frame("xpos", "xquat", body, body, columns, rows)
+            else:
+                site = self._layout.sites.index(name)
+                body = int(self._model.site_bodyid[site])
+                self._pack_frame("site_xpos", "site_xquat", site, body, columns, rows)
+
+    def _pack_history(self, name: str, decimation: int, out: Array, rows: Any) -> None:  # noqa: ANN401 - an index
+        values = self._history[name]
+        if not self._stepped:
+            out[:] = 0.0  # of whatever length
+            return
+        if values.shape[1] != decimation:
+            raise ValueError(
+                f"substep history of {name!r} holds {values.shape[1]} substeps, the plan reads {decimation}; "
+                "step by the plan's decimation"
+            )
+        out[:] = values[rows].reshape(out.shape)
+
+    def _output(self, name: str) -> Array:
+        """Returns a derived field; the first use binds it and fills it without touching other values."""
+        values = self._outputs.get(name)
+        if values is None:
+            values = self._outputs[name] = self._batch.bind(name)
+            self.refresh(None)
+        return values
+
+    def _pack_frame(self, pos: str, quat: str, i: int, body: int, out: Array, rows: Any) -> None:  # noqa: ANN401
+        """Packs pose and velocity of frame `i`, fixed to `body`: the engine's velocity is moved there, v + w x r."""
+        position = self._output(pos)[rows, i]
+        spatial = self._output("cvel")[rows, body]
+        centre = self._output("subtree_com")[rows, int(self._model.body_rootid[body])]
+        out[:, 0:3] = position
+        out[:, 3:7] = self._output(quat)[rows, i]
+        out[:, 7:10] = spatial[:, 3:6] + np.cross(spatial[:, 0:3], position - centre)
+        out[:, 10:13] = spatial[:, 0:3]

@@ -1,0 +1,267 @@
+"""What all backends of this package share: the contract's checks at the door, made once, before anything moves."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import torch
+
+from unisim.capabilities import TensorExecution
+from unisim.contract import Declared, SimBackend
+from unisim.errors import CapabilityError, ResetRejectedError, nearest
+from unisim.model_layout import ModelLayout
+from unisim.reset import ResetPayload, validate_payload
+
+__all__ = ["CheckedBackend"]
+
+_CPU = torch.device("cpu")
+
+
+def _kind(value: object) -> str:
+    return str(value.dtype) if isinstance(value, torch.Tensor) else type(value).__name__
+
+
+def _unmet(declared: Declared, layout: ModelLayout) -> list[str]:
+    """Returns what was declared and does not exist in the model, or twice."""
+    sensors = [sensor.name for sensor in layout.sensors]
+    problems = []
+    for kind, names, valid in (
+        ("model field", declared.model_fields, list(layout.fields)),
+        ("wrench body", declared.wrench_bodies, list(layout.bodies)),
+        ("substep sensor", declared.substep_sensors, sensors),
+    ):
+        for name in dict.fromkeys(names):
+            if name not in valid:
+                problems.append(f"{kind} {name!r} does not exist; {nearest(name, valid)}")
+            elif names.count(name) > 1:
+                problems.append(f"{kind} {name!r} is declared twice")
+    if declared.decimation < 1:
+        problems.append(f"decimation is {declared.decimation}, expected at least 1")
+    return problems
+
+
+def _fixed_shape(key: str, value: torch.Tensor) -> tuple[int, ...]:
+    """Returns the shape of a part of a snapshot, with -1 for the length of a substep history (N, steps, dim)."""
+    shape = tuple(value.shape)
+    return (shape[0], -1, shape[2]) if key.startswith("history:") and len(shape) == 3 else shape
+
+
+class CheckedBackend(SimBackend):
+    """A backend whose subclass provides the engine part only.
+
+    Subclasses implement `_advance`, `_commit_reset`, `_commit_write` and `_free`, which get checked arguments.
+    """
+
+    def __init__(
+        self,
+        layout: ModelLayout,
+        num_envs: int,
+        *,
+        declared: Declared,
+        owner: str,
+        device: torch.device = _CPU,
+        problems: Sequence[str] = (),
+    ) -> None:
+        """Remembers sizes and checks what was declared, so that one error lists everything that cannot be done.
+
+        Args:
+            layout: The model.
+            num_envs: N.
+            declared: What will be written or recorded beyond state.
+            owner: Name of the backend in error messages.
+            device: Where controls and payloads must live.
+            problems: What the subclass already found that it cannot do.
+
+        Raises:
+            ValueError: `num_envs` < 1.
+            CapabilityError: There are problems, or something was declared that the model does not have.
+        """
+        if num_envs < 1:
+            raise ValueError(f"{owner}: num_envs is {num_envs}, expected at least 1")
+        self.num_envs = num_envs
+        unmet = [*problems, *_unmet(declared, layout)]
+        if unmet:
+            raise CapabilityError(f"{owner} cannot do what is asked: " + "; ".join(unmet))
+        self._layout = layout
+        self._declared = declared
+        self._control_width = layout.nu + 6 * len(declared.wrench_bodies)
+        self._owner = owner
+        self._device = device
+        self._closed = False
+
+    def _alive(self, call: str) -> None:
+        if self._closed:
+            raise RuntimeError(f"{self._owner}.{call}: the backend is closed")
+
+    @property
+    def declared(self) -> Declared:
+        """What was declared when the backend was made."""
+        return self._declared
+
+    @property
+    def model_layout(self) -> ModelLayout:
+        """Names, indices, ranges and defaults of the model."""
+        return self._layout
+
+    def _check_history(self, keys: Sequence[str]) -> None:
+        """Refuses the substep history of a sensor that exists and was not declared."""
+        known = {sensor.name for sensor in self._layout.sensors} - set(self._declared.substep_sensors)
+        names = [key.removeprefix("substep:") for key in keys if key.startswith("substep:")]
+        if undeclared := [name for name in names if name in known]:
+            raise CapabilityError(
+                f"{self._owner}: substep history of {undeclared} was not declared when the backend was made"
+            )
+
+    def _check_control(self, ctrl: torch.Tensor, nsteps: int) -> None:
+        """Checks everything about a control that can be known without reading its values."""
+        self._alive("step_tensor")
+        owner = f"{self._owner}.step_tensor"
+        if (got := _kind(ctrl)) != "torch.float32":
+            raise TypeError(f"{owner}: ctrl is {got}, expected a float32 tensor")
+        if ctrl.device != self._device:
+            host = self.tensor_execution() is TensorExecution.HOST_BRIDGE
+            hint = "; drive other devices through the compiled plan" if host else ""
+            raise ValueError(f"{owner}: ctrl is on {ctrl.device}, expected {self._device}{hint}")
+        if tuple(ctrl.shape) != (self.num_envs, self._control_width) or not ctrl.is_contiguous():
+            raise ValueError(
+                f"{owner}: ctrl has shape {tuple(ctrl.shape)}{'' if ctrl.is_contiguous() else ', not contiguous'}; "
+                f"expected contiguous {(self.num_envs, self._control_width)}"
+            )
+        if nsteps < 1:
+            raise ValueError(f"{owner}: nsteps is {nsteps}, expected at least 1")
+
+    def apply_reset(self, reset_mask: torch.Tensor, payload: ResetPayload) -> None:
+        """Commits one reset; see `SimBackend`."""
+        self._check_rows("apply_reset", reset_mask, payload)
+        if payload.env_ids.numel():
+            self._commit_reset(payload)
+
+    def write_rows(self, row_mask: torch.Tensor, payload: ResetPayload) -> None:
+        """Writes state of selected rows; see `SimBackend`."""
+        self._check_rows("write_rows", row_mask, payload)
+        if payload.env_ids.numel():
+            self._commit_write(payload)
+
+    def set_state_tensor(self, env_ids: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
+        """Writes the full state of rows; see `SimBackend`."""
+        self._alive("set_state_tensor")
+        payload = ResetPayload(env_ids, qpos, qvel)
+        validate_payload(
+            payload, self._layout, num_envs=self.num_envs, owner=f"{self._owner}.set_state_tensor"
+        )
+        if env_ids.numel():
+            self._commit_write(payload)
+
+    def _check_rows(self, call: str, mask: torch.Tensor, payload: ResetPayload) -> None:
+        self._alive(call)
+        owner = f"{self._owner}.{call}"
+        if mask.dtype != torch.bool or tuple(mask.shape) != (self.num_envs,):
+            raise ResetRejectedError(
+                f"{owner}: mask is {mask.dtype} {tuple(mask.shape)}, expected torch.bool ({self.num_envs},); "
+                "nothing was written"
+            )
+        for name, values in (("mask", mask), ("env_ids", payload.env_ids), *payload.parts()):
+            if values.device != self._device:
+                raise ResetRejectedError(
+                    f"{owner}: {name} is on {values.device}, expected {self._device}; nothing was written"
+                )
+        validate_payload(
+            payload, self._layout, num_envs=self.num_envs, owner=owner, declared=self._declared.model_fields
+        )
+        if not torch.equal(mask.nonzero().flatten(), payload.env_ids):
+            raise ResetRejectedError(
+                f"{owner}: the mask is not true exactly at the payload's env_ids; nothing was written"
+            )
+
+    def _refuse(self, call: str) -> NoReturn:
+        self._alive(call)
+        raise CapabilityError(
+            f"{self._owner}.{call} is not available in this version; get_tensor_capabilities() says what is"
+        )
+
+    def snapshot(self) -> Any:  # noqa: ANN401 - opaque
+        """Not available unless a subclass provides it.
+
+        Raises:
+            CapabilityError: The backend declares no snapshots.
+        """
+        self._refuse("snapshot")
+
+    def restore(self, snapshot: Any) -> None:  # noqa: ANN401 - opaque
+        """Not available unless a subclass provides it.
+
+        Raises:
+            CapabilityError: The backend declares no snapshots.
+        """
+        self._refuse("restore")
+
+    def _check_snapshot(self, given: object, own: dict[str, torch.Tensor]) -> None:
+        """Refuses a snapshot that does not fit, before anything is written.
+
+        Args:
+            given: What `restore` got.
+            own: A snapshot of this backend as it is; `"model"` holds the digest of its layout.
+
+        Raises:
+            TypeError: `given` is not a dict of tensors.
+            ValueError: It belongs to another model, number of rows, precision or set of declared fields.
+        """
+        owner = f"{self._owner}.restore"
+        if not isinstance(given, dict) or not all(isinstance(v, torch.Tensor) for v in given.values()):
+            raise TypeError(
+                f"{owner}: the snapshot is {_kind(given)}, expected the dict that snapshot() returned"
+            )
+        if odd := sorted(own.keys() ^ given.keys()):
+            kind = "is missing" if odd[0] in own else "is unknown"
+            raise ValueError(f"{owner}: {odd[0]!r} {kind}; nothing was written")
+        for key, value in own.items():
+            if (_fixed_shape(key, given[key]), given[key].dtype) != (_fixed_shape(key, value), value.dtype):
+                raise ValueError(
+                    f"{owner}: {key!r} is {given[key].dtype} {tuple(given[key].shape)}, expected {value.dtype} "
+                    f"{tuple(value.shape)}; nothing was written"
+                )
+        steps = {value.shape[1] for key, value in given.items() if key.startswith("history:")}
+        if len(steps) > 1:
+            raise ValueError(f"{owner}: the histories hold {sorted(steps)} substeps; nothing was written")
+        if not torch.equal(given["model"].cpu(), own["model"].cpu()):
+            raise ValueError(f"{owner}: the snapshot belongs to another model; nothing was written")
+
+    def render(self, row: int) -> torch.Tensor:
+        """Not available unless a subclass provides it.
+
+        Raises:
+            CapabilityError: The backend declares no rendering.
+        """
+        self._refuse("render")
+
+    def export_model(self, row: int) -> str:
+        """Not available unless a subclass provides it.
+
+        Raises:
+            CapabilityError: The backend cannot export a model.
+        """
+        self._refuse("export_model")
+
+    def close(self) -> None:
+        """Frees what the engine holds; idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._free()
+
+    @abstractmethod
+    def _advance(self, ctrl: torch.Tensor, nsteps: int) -> None:
+        """Steps all rows under a checked control and leaves reads fresh."""
+
+    @abstractmethod
+    def _commit_reset(self, payload: ResetPayload) -> None:
+        """Resets the payload's rows and leaves their reads fresh."""
+
+    @abstractmethod
+    def _commit_write(self, payload: ResetPayload) -> None:
+        """Writes the payload's rows and leaves their reads fresh."""
+
+    @abstractmethod
+    def _free(self) -> None:
+        """Frees threads and memory."""
