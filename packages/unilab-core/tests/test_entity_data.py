@@ -8,7 +8,7 @@ import pytest
 import torch
 from core_support import RobotEnv, ScriptedEnv, steps, zeros
 
-from unilab_core import SceneEntityCfg
+from unilab_core import ResetRejectedError, SceneEntityCfg
 from unisim.testing import make_layout
 
 HALF = math.sqrt(0.5)
@@ -243,11 +243,12 @@ def test_of_two_writes_the_later_one_holds():
         ),
     ],
 )
-def test_a_write_outside_a_reset_is_refused(call, write):
+def test_a_write_outside_a_reset_and_the_events_of_a_step_is_refused(call, write):
     with RobotEnv(1) as env:
         env.reset()
         with pytest.raises(
-            RuntimeError, match=f"robot.{call}: state is written by reset events only, inside a reset"
+            RuntimeError,
+            match=f"robot.{call}: state is written by events and commands only, in a reset or a step",
         ):
             write(env.scene["robot"].data, torch.tensor([0]))
 
@@ -260,12 +261,11 @@ def test_an_entity_fixed_to_the_world_has_no_root_to_write(call):
         else:
             data.write_root_velocity(torch.zeros(1, 3), torch.zeros(1, 3), ids)
 
-    env = staged(event)
-    with pytest.raises(
-        RuntimeError, match=f"robot.{call}: 'robot' is fixed to the world; it has no root state"
-    ):
-        env.reset(torch.tensor([1]))
-    env.close()
+    with staged(event) as env:
+        message = f"robot.{call}: 'robot' is fixed to the world; it has no root state; nothing was committed"
+        with pytest.raises(ResetRejectedError, match=message):
+            env.reset(torch.tensor([1]))
+        assert not env.faulted
 
 
 def test_a_pose_without_a_unit_quaternion_is_rejected_with_its_row():

@@ -131,3 +131,32 @@ def test_control_ranges_are_those_of_the_model():
     with ScriptedEnv(1) as env:
         low, high = env.scene["robot"].control_ranges(["slider"])
     assert (low.tolist(), high.tolist()) == ([-1.0], [1.0])
+
+
+@pytest.mark.parametrize("call", ["control_ids", "control_ranges"])
+def test_an_unknown_actuator_is_a_key_error_with_the_nearest(call):
+    with (
+        ScriptedEnv() as env,
+        pytest.raises(UnknownNameError, match=r"^robot: unknown actuator 'slidr'; did you mean 'slider'\?$"),
+    ):
+        getattr(env.scene["robot"], call)(["slidr"])
+
+
+@pytest.mark.parametrize("kind", ["joint", "body", "site", "geom", "actuator", "sensor"])
+def test_a_term_may_name_every_kind_of_element(kind):
+    cfg = SceneEntityCfg(**{f"{kind}_names": ("a", "b.*")})
+    assert SceneEntityCfg.from_yaml(cfg.to_yaml()) == cfg
+
+
+def test_an_entity_gives_its_own_sensors_by_their_own_names():
+    layout = make_layout(sensors={"robot/imu": (3, "velocity"), "world": (1, "velocity")})
+
+    class Sensing(ScriptedEnv):
+        def _rewards(self) -> torch.Tensor:
+            return self.scene["robot"].data.sensor("imu")[:, 0]
+
+    with Sensing(layout=layout) as env:
+        assert env.scene["robot"].sensor_names == ("imu",)
+        assert "sensor:robot/imu" in env.describe().reads
+        with pytest.raises(KeyError, match="unknown sensor 'robot/imv'; did you mean 'robot/imu'"):
+            env.scene["robot"].data.sensor("imv")

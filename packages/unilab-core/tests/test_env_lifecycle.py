@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from core_support import RobotEnv, ScriptedCfg, ScriptedEnv, steps, zeros
 
-from unilab_core import CapabilityError, ConfigError, TorchEnvCfg
+from unilab_core import CapabilityError, ConfigError, NanGuardCfg, ResetRejectedError, TorchEnvCfg
 from unisim import TensorExecution
 from unisim.testing import FakeBackend, make_layout
 
@@ -23,13 +24,6 @@ class Watched(FakeBackend):
     def close(self) -> None:
         self.closed = True
         super().close()
-
-
-class Resident(Watched):
-    """A fake that says it is resident on a device."""
-
-    def tensor_execution(self) -> TensorExecution:
-        return TensorExecution.DEVICE_RESIDENT
 
 
 def test_qa_108_closing_twice_returns_nothing_twice():
@@ -166,10 +160,30 @@ def test_an_observation_of_another_width_than_declared_is_a_config_error_at_cons
         broken()
 
 
-def test_a_device_resident_backend_is_a_capability_error():
-    backend = Resident(make_layout(), 3)
-    with pytest.raises(CapabilityError, match="drives HOST_BRIDGE backends only"):
-        ScriptedEnv(backend=backend)
+def test_a_resident_state_on_another_device_than_asked_for_is_a_capability_error():
+    backend = Watched(make_layout(), 3, execution=TensorExecution.DEVICE_RESIDENT)
+    with pytest.raises(
+        CapabilityError, match="the state lives on cpu and is never copied; .* asked for meta"
+    ):
+        ScriptedEnv(backend=backend, device="meta")
+    assert backend.closed
+
+
+def test_a_guard_on_a_backend_without_snapshots_is_a_capability_error():
+    class Forgetful(Watched):
+        def get_tensor_capabilities(self):
+            return replace(super().get_tensor_capabilities(), snapshots=False)
+
+    backend = Forgetful(make_layout(), 3)
+    with pytest.raises(CapabilityError, match="nan_guard copies the engine's state .* no snapshots"):
+        ScriptedEnv(backend=backend, cfg=ScriptedCfg(nan_guard=NanGuardCfg()))
+    assert backend.closed
+
+
+def test_a_cuda_device_that_is_not_there_is_a_capability_error_and_closes_the_backend():
+    backend = Watched(make_layout(), 3)
+    with pytest.raises(CapabilityError, match="device 'cuda:77' is not there"):
+        ScriptedEnv(backend=backend, device="cuda:77")
     assert backend.closed
 
 
@@ -187,12 +201,9 @@ def test_a_device_that_does_not_exist_closes_the_backend():
     assert backend.closed
 
 
-@pytest.mark.parametrize(
-    ("call", "arguments"), [("state_dict", ()), ("load_state_dict", ({},)), ("render", (0,))]
-)
-def test_what_this_version_cannot_do_is_a_capability_error(call, arguments):
+def test_an_image_of_a_backend_that_draws_none_is_a_capability_error():
     with ScriptedEnv() as env, pytest.raises(CapabilityError, match="not available"):
-        getattr(env, call)(*arguments)
+        env.render(0)
 
 
 def test_construction_draws_nothing_from_the_environments_randomness():
@@ -221,24 +232,57 @@ def test_a_config_says_how_long_a_control_step_is():
     assert ScriptedCfg(decimation=3).step_dt == pytest.approx(0.03)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts are read from /proc")
-@pytest.mark.parametrize("faulted", [False, True])
-def test_qa_108_twenty_environments_leave_no_thread_and_no_file_behind(faulted):
-    def counts() -> tuple[int, int]:
-        status = Path("/proc/self/status").read_text()
-        threads = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("Threads:"))
-        return threads, len(os.listdir("/proc/self/fd"))
+def counts() -> tuple[int, int, int]:
+    """Threads, open files and child processes of this process."""
+    status = Path("/proc/self/status").read_text()
+    threads = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("Threads:"))
+    children = sum(len(p.read_text().split()) for p in Path("/proc/self/task").glob("*/children"))
+    return threads, len(os.listdir("/proc/self/fd")), children
 
+
+def succeed(env: RobotEnv) -> None:
+    env.reset(torch.tensor([1]))
+    env.close()
+
+
+def fault(env: RobotEnv) -> None:
+    env.inject["_rewards"] = lambda: torch.full((2,), float("nan"))
+    with pytest.raises(ValueError, match="reward"):
+        env.step(zeros(env))
+    env.close()
+
+
+def reject(env: RobotEnv) -> None:
+    env.inject["_before_commit"] = lambda ids: 1 / 0
+    with pytest.raises(ResetRejectedError):
+        env.reset()
+    env.close()
+
+
+def leave_by_an_exception(env: RobotEnv) -> None:
+    with pytest.raises(KeyError), env:
+        raise KeyError("inside")
+
+
+def fail_to_construct(env: RobotEnv) -> None:
+    env.close()
+
+    def fail(self):
+        raise LookupError("no such thing")
+
+    with pytest.raises(ConfigError):
+        type("Broken", (RobotEnv,), {"_rewards": fail})(num_threads=3)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts are read from /proc")
+@pytest.mark.parametrize("end", [succeed, fault, reject, leave_by_an_exception, fail_to_construct])
+def test_qa_108_twenty_environments_leave_no_thread_no_process_and_no_file_behind(end):
     def cycle() -> None:
         env = RobotEnv(num_threads=3)
         during.append(counts()[0])
         env.reset()
         steps(env, 1)
-        if faulted:
-            env.inject["_rewards"] = lambda: torch.full((2,), float("nan"))
-            with pytest.raises(ValueError, match="reward"):
-                env.step(zeros(env))
-        env.close()
+        end(env)
         kept.append(env)
 
     during: list[int] = []
@@ -249,5 +293,28 @@ def test_qa_108_twenty_environments_leave_no_thread_and_no_file_behind(faulted):
         cycle()
     after = counts()
     assert min(during) > before[0]
-    assert abs(after[0] - before[0]) <= 1
-    assert abs(after[1] - before[1]) <= 1
+    assert all(abs(a - b) <= 1 for a, b in zip(after, before, strict=True))
+
+
+def test_close_flushes_what_is_not_the_backends_also_after_a_fault():
+    flushed = []
+    backend = Watched(make_layout(), 3)
+    env = type("Recording", (ScriptedEnv,), {"_before_close": lambda self: flushed.append(self.faulted)})(
+        backend=backend
+    )
+    env.reset()
+    env.inject["_rewards"] = lambda: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        env.step(zeros(env))
+    env.close()
+    env.close()
+    assert flushed == [True]
+
+
+def test_the_backend_is_closed_also_when_flushing_fails():
+    backend = Watched(make_layout(), 3)
+    env = type("Recording", (ScriptedEnv,), {"_before_close": lambda self: 1 / 0})(backend=backend)
+    with pytest.raises(ZeroDivisionError):
+        env.close()
+    assert backend.closed
+    assert env.close() is None

@@ -161,9 +161,7 @@ def test_a_config_is_frozen_down_to_the_parameters() -> None:
         cfg.rewards["tracking"].params["sigma"] = 2.0  # type: ignore[index]
 
 
-@pytest.mark.parametrize(
-    "field", ["commands", "curriculum", "metrics", "recorders", "reset_owner", "nan_guard"]
-)
+@pytest.mark.parametrize("field", ["commands", "curriculum", "metrics", "recorders", "reset_owner"])
 def test_what_this_version_lacks_is_an_unknown_key_of_the_environment(field: str) -> None:
     with pytest.raises(ConfigError, match=f"unknown key '{field}'"):
         base_cfg(**{field: {}})

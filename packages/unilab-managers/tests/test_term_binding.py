@@ -7,7 +7,7 @@ import pytest
 import torch
 from manager_support import MakeEnv, NotedTerm, WithoutCall, base_cfg, calls, fails, group, probe
 
-from unilab_core import CapabilityError, ConfigError, SceneEntityCfg, reads
+from unilab_core import CapabilityError, ConfigError, ResetRejectedError, SceneEntityCfg, reads
 from unilab_managers import (
     ActionTerm,
     ActionTermCfg,
@@ -270,13 +270,20 @@ def test_an_action_terms_own_state_is_reset_with_its_rows(make_env: MakeEnv) -> 
     assert calls == [("action reset", [0, 2])]
 
 
-def test_after_construction_a_failing_term_keeps_its_kind_of_error(make_env: MakeEnv) -> None:
+def test_after_construction_a_failing_reset_event_is_named_and_rejects_the_reset(make_env: MakeEnv) -> None:
     env = make_env(events={"later": EventTermCfg(func=fails_later, mode="reset")})
     calls.append("fail now")
-    with pytest.raises(ZeroDivisionError):
+    message = (
+        "ManagerBasedRlEnv.reset: events term 'later': ZeroDivisionError: no zero; nothing was committed"
+    )
+    with pytest.raises(ResetRejectedError, match=message) as caught:
         env.reset(torch.tensor([0]))
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert not env.faulted
+    calls.clear()
+    env.reset(torch.tensor([0]))
 
 
 def fails_later(env: ManagerBasedRlEnv, env_ids: torch.Tensor) -> None:
     if calls:
-        raise ZeroDivisionError
+        raise ZeroDivisionError("no zero")

@@ -20,6 +20,7 @@ from .errors import nearest as nearest
 from .factory import EnvFactory as EnvFactory
 from .factory import load_env_cfg as load_env_cfg
 from .factory import make_env as make_env
+from .process_device import ProcessDevice as ProcessDevice
 from .reads import reads as reads
 from .registry import TaskSpec as TaskSpec
 from .registry import get_task as get_task

@@ -9,8 +9,9 @@ import torch
 
 from unilab_core.errors import nearest
 from unisim.config import Cfg
+from unisim.model_layout import EntityLayout, ModelLayout
 
-__all__ = ["Index", "SceneEntityCfg", "column_index", "match_names"]
+__all__ = ["Index", "SceneEntityCfg", "column_index", "match_names", "own_elements"]
 
 Index = slice | torch.Tensor
 
@@ -22,7 +23,9 @@ class SceneEntityCfg(Cfg):
     joint_names: tuple[str, ...] | None = None
     body_names: tuple[str, ...] | None = None
     site_names: tuple[str, ...] | None = None
+    geom_names: tuple[str, ...] | None = None
     actuator_names: tuple[str, ...] | None = None
+    sensor_names: tuple[str, ...] | None = None
     preserve_order: bool = False
     """Whether columns come in the order of the names given instead of the model's."""
 
@@ -57,3 +60,21 @@ def column_index(ids: Sequence[int], device: torch.device) -> Index:
     if ids and list(ids) == list(range(ids[0], ids[0] + len(ids))):
         return slice(ids[0], ids[0] + len(ids))
     return torch.tensor(ids, dtype=torch.int64, device=device)
+
+
+def own_elements(entity: EntityLayout, model: ModelLayout, device: torch.device) -> dict[str, Index]:
+    """Returns which elements of `body_*`, `geom_*`, `dof_*` and `actuator_*` model fields belong to an entity."""
+    prefix = f"{entity.name}/"
+    dofs = [
+        dof
+        for joint in model.joints
+        if joint.name.startswith(prefix)
+        for dof in range(joint.qvel_start, joint.qvel_start + joint.qvel_dim)
+    ]
+    ids = {
+        "body": [i for i, name in enumerate(model.bodies) if name.startswith(prefix)],
+        "geom": [i for i, name in enumerate(model.geoms) if name.startswith(prefix)],
+        "dof": dofs,
+        "actuator": [i for i, actuator in enumerate(model.actuators) if actuator.name.startswith(prefix)],
+    }
+    return {kind: column_index(own, device) for kind, own in ids.items()}

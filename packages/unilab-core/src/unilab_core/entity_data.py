@@ -1,4 +1,4 @@
-"""State of one entity as tensors: views for reading, and writes while a reset is staged."""
+"""State of one entity as tensors: views for reading, and writes in a reset or a step."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from unilab_core.entity_cfg import SceneEntityCfg, column_index
+from unilab_core.entity_cfg import Index, SceneEntityCfg, column_index, own_elements
 from unilab_core.io import BackendIO
 from unilab_core.reads import BodyHandle
 from unilab_core.rotation import quat_apply, quat_apply_inverse, quat_yaw
-from unilab_core.staging import Staging
+from unilab_core.staging import Part, Staging
 from unisim.model_layout import EntityLayout, JointLayout, ModelLayout, find
 
 __all__ = ["EntityData"]
@@ -19,8 +19,9 @@ __all__ = ["EntityData"]
 class EntityData:
     """State of one entity. J is the number of its slide and hinge joints, in the model's order.
 
-    What is returned may be a view that the next step rewrites. While a reset is staged, joint and root values of the
-    selected rows are the staged ones, and body and site reads raise RuntimeError.
+    What is returned may be a view that the next step rewrites; a term reads it in every call and keeps no view, for one
+    taken while the environment is built shows nothing of later steps. While a reset is staged, joint and root values of
+    the selected rows are the staged ones, and body and site reads raise RuntimeError.
     """
 
     def __init__(
@@ -38,11 +39,13 @@ class EntityData:
         self._io = io
         self._staging = staging
         self._names = names
+        self._sensors = model.sensors
         starts_q, starts_v = [j.qpos_start for j in joints], [j.qvel_start for j in joints]
         self._joint_q = torch.tensor(starts_q, dtype=torch.int64, device=device)
         self._joint_v = torch.tensor(starts_v, dtype=torch.int64, device=device)
         self._read_q = column_index(starts_q, device)
         self._read_v = column_index(starts_v, device)
+        self._own = own_elements(layout, model, device)
         self._root: tuple[int, int] | None = None
         if layout.root_joint is not None:
             root = find(model.joints, layout.root_joint, "joint")
@@ -153,6 +156,17 @@ class EntityData:
         keys = [f"site:{self._layout.name}/{name}" for name in self._names(cfg, "site")]
         return BodyHandle(self._derived, keys)
 
+    def sensor(self, name: str) -> torch.Tensor:
+        """Returns a sensor of this entity, (N, dim) float32: a view that the next step rewrites.
+
+        Raises:
+            KeyError: The entity has no such sensor; the message lists the nearest.
+            RuntimeError: Inside the staging of a reset, or outside the frozen reads.
+        """
+        key = f"{self._layout.name}/{name}"
+        find(self._sensors, key, "sensor")
+        return self._derived(f"sensor:{key}")
+
     def write_joint_state(
         self,
         pos: torch.Tensor,
@@ -160,18 +174,18 @@ class EntityData:
         env_ids: torch.Tensor,
         joint_ids: slice | torch.Tensor = slice(None),
     ) -> None:
-        """Stages joint positions and velocities of rows that are being reset.
+        """Stages joint positions and velocities of rows, in a reset event or an event or command of a step.
 
         Args:
             pos: (K, J') m or rad.
             vel: (K, J') m/s or rad/s.
-            env_ids: (K,) int64, a subset of the rows being reset.
+            env_ids: (K,) int64; in a reset a subset of the rows being reset.
             joint_ids: Columns of `joint_pos`, as `Entity.joint_ids` returns them.
 
         Raises:
-            RuntimeError: No reset is being staged.
+            RuntimeError: Neither a reset is being staged nor may events of a step write now.
         """
-        self._staging.check_rows(env_ids, f"{self._layout.name}.write_joint_state")
+        self._staging.check_rows(env_ids, f"{self._layout.name}.write_joint_state", "qpos", "qvel")
         self._staging.qpos[env_ids[:, None], self._joint_q[joint_ids]] = pos
         self._staging.qvel[env_ids[:, None], self._joint_v[joint_ids]] = vel
 
@@ -179,9 +193,9 @@ class EntityData:
         """Stages the root pose, (K, 7) position (m) and orientation (wxyz) in the world; keeps its world velocity.
 
         Raises:
-            RuntimeError: No reset is being staged, or the root is fixed to the world.
+            RuntimeError: Nothing may be written now, or the root is fixed to the world.
         """
-        start, v_start = self._free_root("write_root_pose", env_ids)
+        start, v_start = self._free_root("write_root_pose", env_ids, "qpos", "qvel")
         qpos, spin = self._staging.qpos, self._staging.qvel[env_ids, v_start + 3 : v_start + 6]
         spin_w = quat_apply(qpos[env_ids, start + 3 : start + 7], spin)
         qpos[env_ids, start : start + 7] = pose
@@ -195,16 +209,58 @@ class EntityData:
         The engine keeps the angular part in the body frame: that of the staged pose, whichever is written first.
 
         Raises:
-            RuntimeError: No reset is being staged, or the root is fixed to the world.
+            RuntimeError: Nothing may be written now, or the root is fixed to the world.
         """
-        q_start, start = self._free_root("write_root_velocity", env_ids)
+        q_start, start = self._free_root("write_root_velocity", env_ids, "qvel")
         quat = self._staging.qpos[env_ids, q_start + 3 : q_start + 7]
         self._staging.qvel[env_ids, start : start + 3] = lin_vel_w
         self._staging.qvel[env_ids, start + 3 : start + 6] = quat_apply_inverse(quat, ang_vel_w)
 
-    def _free_root(self, call: str, env_ids: torch.Tensor) -> tuple[int, int]:
+    def _free_root(self, call: str, env_ids: torch.Tensor, *parts: Part) -> tuple[int, int]:
         owner = f"{self._layout.name}.{call}"
         if self._root is None:
             raise RuntimeError(f"{owner}: {self._layout.name!r} is fixed to the world; it has no root state")
-        self._staging.check_rows(env_ids, owner)
+        self._staging.check_rows(env_ids, owner, *parts)
         return self._root
+
+    def model_values(self, field: str, env_ids: torch.Tensor) -> torch.Tensor:
+        """Returns this entity's own elements of a model field; fresh tensor.
+
+        While a reset or the startup is staged: what an earlier term staged, else what randomisation starts from (the
+        model's own values, or those of startup events), so that repeated resets do not drift. Otherwise: what the rows
+        hold.
+
+        Args:
+            field: A declared field; `body_*`, `geom_*`, `dof_*` and `actuator_*` give the entity's own elements in the
+                model's order, `gravity` the whole.
+            env_ids: (K,) int64.
+
+        Returns:
+            (K, E, ...) float32, for `gravity` (K, 3).
+
+        Raises:
+            KeyError: No such field can differ per row; the message lists the nearest.
+            RuntimeError: The field was not declared by any term.
+        """
+        owner = f"{self._layout.name}.model_values"
+        return self._staging.model_values(field, env_ids, self._elements(field), owner)
+
+    def write_model(self, field: str, values: torch.Tensor, env_ids: torch.Tensor) -> None:
+        """Stages this entity's own elements of a model field, for reset and startup events.
+
+        Args:
+            field: A field declared with `@writes`.
+            values: (K, E, ...) float32, as `model_values` returns it.
+            env_ids: (K,) int64, a subset of the rows being reset.
+
+        Raises:
+            KeyError: No such field can differ per row; the message lists the nearest.
+            RuntimeError: The field was not declared by any term, or no reset is being staged.
+            TypeError: `values` is no float32 tensor.
+            ValueError: `values` has another shape.
+        """
+        owner = f"{self._layout.name}.write_model"
+        self._staging.write_model(field, values, env_ids, self._elements(field), owner)
+
+    def _elements(self, field: str) -> Index:
+        return self._own.get(field.partition("_")[0], slice(None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import ABC
 from typing import Any, final
@@ -18,14 +19,16 @@ from unilab_core.state import Observations, TorchEnvState
 from unilab_core.verdict import (
     check_actions,
     check_control,
+    check_flags,
     check_rows,
     describe_non_finite,
     non_finite_rows,
     read_verdict,
 )
-from unisim.reset import validate_payload
 
 __all__ = ["TorchEnv"]
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class TorchEnv(EnvBase, ABC):
@@ -64,20 +67,25 @@ class TorchEnv(EnvBase, ABC):
         """
         owner = f"{self._name}.step"
         self._check_usable("step")
+        self._check_idle("step")
         self._check_pending(owner)
         check_actions(actions, self.num_envs, self.num_actions, self.device, owner)
         actions = actions.detach()  # buffers that outlive a step must not grow its autograd graph
         started = time.perf_counter()
         ctrl = self._control(actions)
-        check_control(ctrl, self.num_envs, self.device, owner)
+        check_control(ctrl, self.num_envs, self._control_width, self.device, owner)
+        self._io.count_verdict(2)
         verdict, _ = read_verdict({"actions": actions, "control": ctrl})
         if not all(verdict.values()):
             raise NonFiniteError(describe_non_finite(owner, {"actions": actions, "control": ctrl}, {}))
+        self._stepping = True
         try:
             state, done = self._transition(ctrl, started)
         except BaseException as error:
             self._fault(error)
             raise
+        finally:
+            self._stepping = False
         if done is not None:
             self._finish_episodes(done, state)
         return state
@@ -98,6 +106,7 @@ class TorchEnv(EnvBase, ABC):
         self._io.step(ctrl)
         physics_done = time.perf_counter()
         self._io.read()
+        self._guard.after_physics(self._io.column)
         self._episode_length += 1
         self.step_counter += 1
         self._write_verdicts()
@@ -107,11 +116,10 @@ class TorchEnv(EnvBase, ABC):
         self._advance_and_flush()
         log = self._measure()
         self._write_observations(None)
-        state.info = {"log": log, "timing": {}}
+        state.info, state.final_observation = {"log": log, "timing": {}}, None
         any_done = self._judge(state)
         self._episode_return += self._reward
         self._after_step()
-        state.final_observation = None
         state.info["timing"] = {
             "physics_s": physics_done - started,
             "compute_s": time.perf_counter() - physics_done,
@@ -126,7 +134,7 @@ class TorchEnv(EnvBase, ABC):
 
     def _write_verdicts(self) -> None:
         n, owner = self.num_envs, f"{self._name}._terminations"
-        terminated, truncated = (check_rows(rows, torch.bool, n, owner) for rows in self._terminations())
+        terminated, truncated = check_flags(self._terminations(), n, owner)
         if self.cfg.is_finite_horizon:
             terminated, truncated = terminated | truncated, torch.zeros_like(truncated)
         self._terminated.copy_(terminated)
@@ -141,16 +149,18 @@ class TorchEnv(EnvBase, ABC):
             self._advance()
             payload = staging.step_payload()
             if payload is not None:
-                validate_payload(
-                    payload, self.model_layout, num_envs=self.num_envs, owner=f"{self._name}.step"
-                )
                 self._io.write_rows(staging.mask, payload)
+        except ResetRejectedError as error:
+            raise ResetRejectedError(
+                f"{self._name}.step: an event or command wrote what is not valid: {error}"
+            ) from error
         finally:
             staging.close()
 
     def _judge(self, state: TorchEnvState) -> bool:
         """Reads the one verdict after physics; deals with what is not finite; returns whether any row is done."""
         watched = {"reward": self._reward, **self._obs}
+        self._io.count_verdict(len(watched) + 1)
         verdict, any_done = read_verdict(watched, self._terminated | self._truncated)
         if all(verdict.values()):
             self._guard.remember(self._obs)
@@ -158,12 +168,15 @@ class TorchEnv(EnvBase, ABC):
         bad = non_finite_rows(watched)
         message = describe_non_finite(f"{self._name}.step", watched, self.describe().observations)
         message += self._explain_non_finite()
-        where = self._guard.dump(message, bad.nonzero().flatten().tolist(), describe_dump(self))
+        message += self._guard.dump(message, bad.nonzero().flatten().tolist(), lambda: describe_dump(self))
         if self._guard.policy == "raise":
-            raise NonFiniteError(message + (f"; dump written to {where}" if where else ""))
+            raise NonFiniteError(message)
+        _LOGGER.warning("%s", message)
         self._guard.end_rows(bad, self._obs, self._reward, self._terminated)
+        self._guard.remember(self._obs)
         self._forget_non_finite(bad.nonzero().flatten())
         state.info["nonfinite_rows"] = bad
+        state.info["log"] = {**state.info["log"], "nonfinite_rows": bad.sum()}
         return True
 
     def _finish_episodes(self, done: torch.Tensor, state: TorchEnvState) -> None:
@@ -207,6 +220,7 @@ class TorchEnv(EnvBase, ABC):
         """
         owner = f"{self._name}.reset"
         self._check_usable("reset")
+        self._check_idle("reset")
         if isinstance(env_ids, slice):
             raise TypeError(f"{owner}: env_ids is a slice; pass a 1-D integer tensor or None")
         if seed is not None and env_ids is not None:

@@ -14,9 +14,10 @@ from unilab_core.entity_data import EntityData
 from unilab_core.env_cfg import TorchEnvCfg
 from unilab_core.env_hooks import EnvHooks
 from unilab_core.env_state import pack_state, unpack_state
-from unilab_core.errors import ConfigError, EnvFaultedError
+from unilab_core.errors import CapabilityError, ConfigError, EnvFaultedError
 from unilab_core.io import BackendIO, make_io
 from unilab_core.nan_guard import NanGuard
+from unilab_core.process_device import resolve_device
 from unilab_core.reads import BodyHandle
 from unilab_core.recording import check_groups, check_observations, record_reads, with_label
 from unilab_core.reset_transaction import EpisodeLog, ResetTransaction
@@ -32,6 +33,12 @@ from unisim.model_layout import ModelLayout
 from unisim.transfer import TransferStats
 
 __all__ = ["EnvBase"]
+
+_SETTINGS = (
+    *("num_envs", "autoreset", "device", "rng.device", "faulted", "_fault_cause", "_closed", "_stepping"),
+    *("_name", "_control_width"),
+)
+"""What an environment is told when it is made or torn down: no part of its state."""
 
 
 class EnvBase(EnvHooks, ABC):
@@ -60,10 +67,11 @@ class EnvBase(EnvHooks, ABC):
         self.faulted = False
         self._fault_cause: BaseException | None = None
         self._closed = False
+        self._stepping = False
         self._name = type(self).__name__
         self._backend = backend
         try:
-            self.device = torch.device(device)
+            self.device = resolve_device(device)
             # A buffer born in inference mode could never be written in place outside it.
             with torch.inference_mode(False):
                 self._construct(seed)
@@ -74,6 +82,7 @@ class EnvBase(EnvHooks, ABC):
     def _construct(self, seed: int) -> None:
         n, device, model = self.num_envs, self.device, self._backend.model_layout
         self._check_timestep(model)
+        self._check_capabilities()
         # First, for it refuses a device that the backend cannot reach.
         self._io = make_io(self._backend, device=device, decimation=self.cfg.decimation)
         self.rng = EnvRng(seed, device)
@@ -82,7 +91,10 @@ class EnvBase(EnvHooks, ABC):
         self._last_episode_length = torch.zeros_like(self._episode_length)
         self._episode_return = torch.zeros(n, dtype=torch.float32, device=device)
         declared = self._backend.declared
+        self._control_width = model.nu + 6 * len(declared.wrench_bodies)
         self._staging = Staging(model, n, device, declared.model_fields)
+        # Here for the registry to find: what randomisation starts from, and what the rows hold.
+        self._model_baseline, self._model_current = self._staging.model.baseline, self._staging.model.current
         self.scene = EntityScene(model, self._io, self._staging, device)
         with_label(self._name, self._build)
         groups = check_groups(self._name, self.obs_groups_spec)
@@ -99,6 +111,7 @@ class EnvBase(EnvHooks, ABC):
             self._io,
             self._staging,
             registry,
+            self._control_width,
             lambda observed: check_observations(self._name, groups, observed, n),
         )
         self._io.freeze()
@@ -132,24 +145,31 @@ class EnvBase(EnvHooks, ABC):
                 "every duration would be wrong"
             )
 
+    def _check_capabilities(self) -> None:
+        if self.cfg.nan_guard is not None and not self._backend.get_tensor_capabilities().snapshots:
+            raise CapabilityError(
+                f"{self._name}: cfg.nan_guard copies the engine's state every step, and the backend has no snapshots; "
+                "set nan_guard to None"
+            )
+
     def _make_registry(self, packets: Any) -> RowStateRegistry:  # noqa: ANN401 - a sequence of tensors
         stop = (
             *(EnvBase, SimBackend, BackendIO, EntityScene, Entity, EntityData, BodyHandle, Staging),
             *(ResetTransaction, RowStateRegistry, TorchEnvState, NanGuard, BaseException),
         )
         roots = {"": self, **self._row_state_roots()}
-        return RowStateRegistry(roots, self.num_envs, stop=stop, skip_storage=packets)
+        return RowStateRegistry(roots, self.num_envs, stop=stop, skip_storage=packets, settings=_SETTINGS)
 
     def _commit_startup(self, ids: torch.Tensor) -> None:
         """One commit for all startup randomisation; nothing if no hook stages any."""
         staging = self._staging
         staging.open_reset(ids, self._io.column("qpos"), self._io.column("qvel"), startup=True)
         try:
-            self._stage_startup(ids)
+            with_label("startup", lambda: self._stage_startup(ids))
             payload = staging.reset_payload()
             if payload.model:
-                self._io.apply_reset(staging.mask, payload)
-                staging.keep_startup_values()
+                with_label("startup", lambda: self._io.apply_reset(staging.mask, payload))
+                staging.model.committed(ids, dict(payload.model), as_baseline=True)
         finally:
             staging.close()
 
@@ -231,6 +251,16 @@ class EnvBase(EnvHooks, ABC):
                 f"close() it and make a new one. Cause: {self._fault_cause}"
             ) from self._fault_cause
 
+    def _check_idle(self, call: str) -> None:
+        resetting = (
+            call == "step" and self._transaction.is_running
+        )  # a reset inside a reset is the transaction's word
+        if self._stepping or resetting:
+            raise RuntimeError(
+                f"{self._name}.{call}: a {'reset' if resetting else 'step'} is running; "
+                f"its hooks, terms and events must not call {call}()"
+            )
+
     def _fault(self, error: BaseException) -> None:
         self.faulted = True
         self._fault_cause = error
@@ -299,13 +329,18 @@ class EnvBase(EnvHooks, ABC):
         unpack_state(state, self._backend, self._registry)
         self._io.read()
         self._guard.remember(self._obs)
+        self._state.final_observation = None
+        self._state.info = {"log": {}, "timing": {}}
 
     def close(self) -> None:
         """Frees everything; idempotent, valid after a fault and in an exception handler."""
         if not self._closed:
             self._closed = True
             self._fault_cause = None  # its traceback may hold what the engine must free
-            self._io.close()
+            try:
+                self._before_close()
+            finally:
+                self._io.close()
 
     def __enter__(self) -> Self:
         """Returns itself; leaving the block closes it."""

@@ -9,6 +9,7 @@ import torch
 
 from unilab_core.reset_transaction import EpisodeLog
 from unilab_core.state import Observations
+from unilab_core.verdict import check_flags, check_rows
 
 __all__ = ["EnvHooks"]
 
@@ -20,6 +21,9 @@ class EnvHooks(ABC):
     `_observe(None)`, `_after_step`. In a reset: `_on_episodes_end`, `_stage_reset`, `_before_commit`, the commit,
     `_clear_rows`, `_after_commit`, `_observe(ids)`, `_after_reset`.
     """
+
+    num_envs: int
+    """N, the number of rows."""
 
     @property
     @abstractmethod
@@ -102,11 +106,21 @@ class EnvHooks(ABC):
     def _after_reset(self, ids: torch.Tensor) -> None:
         """Everything about the rows is new."""
 
+    def _before_close(self) -> None:
+        """The environment is being closed, perhaps after a fault: flush and release what is not the backend's."""
+
     def _recordable_calls(self) -> list[tuple[str, Callable[[], object]]]:
         """Returns labelled calls that read everything a step or a reset will read, in step order."""
+        name = type(self).__name__
         return [
-            ("terminations", self._terminations),
-            ("rewards", self._rewards),
+            (
+                "terminations",
+                lambda: check_flags(self._terminations(), self.num_envs, f"{name}._terminations"),
+            ),
+            (
+                "rewards",
+                lambda: check_rows(self._rewards(), torch.float32, self.num_envs, f"{name}._rewards"),
+            ),
             ("advance", self._advance),
             ("measure", self._measure),
             ("observations", lambda: self._observe(None)),

@@ -10,6 +10,7 @@ import torch
 
 from unisim.capabilities import TensorExecution
 from unisim.contract import SimBackend
+from unisim.errors import CapabilityError
 from unisim.packets import HostBridgeSpec
 from unisim.reset import ResetPayload
 from unisim.transfer import HostBridgeTransferPlan, TransferStats
@@ -121,7 +122,11 @@ class BackendIO(ABC):
 
     def bad_rows(self) -> torch.Tensor:
         """Returns (N,) bool on the device: rows that the engine calls bad."""
-        return self._backend.bad_rows().to(self._device)
+        return self._backend.bad_rows()
+
+    @abstractmethod
+    def count_verdict(self, num_bytes: int) -> None:
+        """Counts a small result that the caller is about to wait for."""
 
     def close(self) -> None:
         """Closes the backend; idempotent."""
@@ -175,6 +180,7 @@ class HostBridgeIO(BackendIO):
         """Compiles the plan; the columns become views of its packet."""
         self._plan = self._backend.compile_host_bridge_io(self._spec(self.keys))
         self.frozen = True
+        self._none_bad = torch.zeros(self._backend.num_envs, dtype=torch.bool, device=self._device)
         packet = self._plan.read()
         self._keys = {key: packet[:, self._plan.layout.columns(key)] for key in self._keys}
 
@@ -198,10 +204,16 @@ class HostBridgeIO(BackendIO):
         self.plan.read_selected()
 
     def bad_rows(self) -> torch.Tensor:
-        """One verdict of N bytes."""
-        rows = super().bad_rows()
+        """The engine's word is in host memory; it moves only if some row is bad, N bytes."""
+        rows = self._backend.bad_rows()
+        if self._device.type == "cpu" or not bool(rows.any()):
+            return rows if self._device.type == "cpu" else self._none_bad
         self.plan.count_verdict(rows.numel())
-        return rows
+        return rows.to(self._device)
+
+    def count_verdict(self, num_bytes: int) -> None:
+        """One verdict."""
+        self.plan.count_verdict(num_bytes)
 
     def close(self) -> None:
         """Closes the plan and the backend; idempotent."""
@@ -219,10 +231,12 @@ class ResidentIO(BackendIO):
         return TransferStats()
 
     def _read_now(self, key: str) -> torch.Tensor:
-        kind, _, name = key.partition(":")
-        if kind == "sensor":
-            return self._backend.get_sensor_view(name)
-        return self._backend.get_state_views((key,))[key]
+        values = self._backend.get_state_views((key,))[key]
+        if values.device != self._device:
+            raise CapabilityError(
+                f"the state lives on {values.device} and is never copied; the environment was asked for {self._device}"
+            )
+        return values
 
     def freeze(self) -> None:
         """The views are live already."""
@@ -242,6 +256,9 @@ class ResidentIO(BackendIO):
     def write_rows(self, mask: torch.Tensor, payload: ResetPayload) -> None:
         """Writes on the device."""
         self._backend.write_rows(mask, payload)
+
+    def count_verdict(self, num_bytes: int) -> None:
+        """Nothing crosses a bridge."""
 
 
 def make_io(backend: SimBackend, *, device: torch.device, decimation: int) -> BackendIO:

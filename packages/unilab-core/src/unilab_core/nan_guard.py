@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import os
+from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,8 @@ from unilab_core.state import Observations
 from unisim.contract import SimBackend
 
 __all__ = ["NanGuard"]
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class NanGuard:
@@ -35,13 +40,20 @@ class NanGuard:
 
     def begin_step(self, backend: SimBackend, ctrl: torch.Tensor) -> None:
         """Remembers the engine's state and the control, if a dump may still be written."""
+        self._before = None
         if self._cfg is not None and self._dumps < self._cfg.max_dumps:
             self._before = {"snapshot": backend.snapshot(), "ctrl": ctrl.detach().clone().cpu()}
 
+    def after_physics(self, state: Callable[[str], torch.Tensor]) -> None:
+        """Remembers the state that physics came to, before events write any."""
+        if self._before is not None:
+            self._before["after"] = {name: state(name).clone() for name in ("qpos", "qvel")}
+
     def remember(self, obs: Observations) -> None:
-        """Keeps the observations of a step in which all were finite, rows that were reset included."""
-        for group, rows in self._last_finite.items():
-            rows.copy_(obs[group])
+        """Keeps the observations of rows that are finite, each row's last ones."""
+        for group, kept in self._last_finite.items():
+            finite = torch.isfinite(obs[group]).all(dim=1, keepdim=True)
+            kept.copy_(torch.where(finite, obs[group], kept))
 
     def end_rows(
         self, bad: torch.Tensor, obs: Observations, reward: torch.Tensor, terminated: torch.Tensor
@@ -53,23 +65,35 @@ class NanGuard:
             rows[bad] = self._last_finite[group][bad]
         self.count += int(bad.sum())
 
-    def dump(self, message: str, rows: list[int], env: Mapping[str, Any]) -> Path | None:
-        """Writes one bounded dump; returns its path, or None if there is none to write.
+    def dump(self, message: str, rows: list[int], describe: Callable[[], Mapping[str, Any]]) -> str:
+        """Writes one bounded dump, if one is left to write; returns what a message says of it.
+
+        A dump that cannot be written hides no finding: the message says why.
 
         Args:
             message: What was not finite, and where.
             rows: The rows.
-            env: What `unilab replay` needs to build the simulation again.
+            describe: Returns what `unilab replay` needs to build the simulation again.
         """
         if self._cfg is None or self._before is None:
-            return None
-        folder = Path(self._cfg.dump_dir)
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"nan_{env['step_counter']:09d}.pt"
-        content = {"format": "unilab-nan-dump", "version": 1, "message": message, "rows": rows, **env}
-        draft = path.with_suffix(".tmp")
-        torch.save(content | self._before, draft)
-        draft.replace(path)
+            return ""
+        before, self._before = self._before, None
         self._dumps += 1
-        self._before = None
-        return path
+        try:
+            content = {"format": "unilab-nan-dump", "version": 1, "message": message, "rows": rows}
+            path = _write(Path(self._cfg.dump_dir), content | dict(describe()) | before)
+        except Exception as error:  # noqa: BLE001 - whatever keeps a dump from being written, the finding goes first
+            _LOGGER.warning("no NaN dump written: %s", error)
+            return f"; no dump written: {type(error).__name__}: {error}"
+        return f"; dump written to {path}"
+
+
+def _write(folder: Path, content: dict[str, Any]) -> Path:
+    """Writes a dump under a name that no other environment took; a cut file never has that name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"nan_{content['step_counter']:09d}"
+    path = next(p for i in count() if not (p := folder / (f"{name}-{i}.pt" if i else f"{name}.pt")).exists())
+    draft = path.with_suffix(f".{os.getpid()}.tmp")
+    torch.save(content, draft)
+    draft.replace(path)
+    return path

@@ -25,7 +25,6 @@ def describe_dump(env: EnvBase) -> dict[str, Any]:
         "num_envs": env.num_envs,
         "step_counter": env.step_counter,
         "declared": asdict(env.declared),
-        "after": {name: env.state_column(name).clone().cpu() for name in ("qpos", "qvel")},
     }
 
 

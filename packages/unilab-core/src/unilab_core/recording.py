@@ -13,6 +13,7 @@ from unilab_core.io import BackendIO
 from unilab_core.reads import declared_reads
 from unilab_core.row_state import RowStateRegistry
 from unilab_core.staging import Staging
+from unilab_core.verdict import check_control
 
 __all__ = ["check_groups", "check_observations", "record_reads"]
 
@@ -85,6 +86,7 @@ def record_reads(
     io: BackendIO,
     staging: Staging,
     registry: RowStateRegistry,
+    control_width: int,
     check: Callable[[Mapping[str, torch.Tensor]], None],
 ) -> None:
     """Runs everything that a start, a reset and a step run, twice, and puts back whatever that changed.
@@ -97,6 +99,7 @@ def record_reads(
         io: Records the reads.
         staging: Takes the writes, which are dropped.
         registry: Puts back what terms remember.
+        control_width: C, what `_control` must return.
         check: Called with the observations of the first run.
 
     Raises:
@@ -108,13 +111,13 @@ def record_reads(
         with_label(f"@reads({key!r})", lambda key=key: io.column(key))  # type: ignore[misc] # a default argument
     saved = registry.save(ids)
     try:
-        for label, call in _calls(env, io, staging, ids):
+        for label, call in _calls(env, io, staging, ids, control_width):
             with_label(label, call)
         with_label("observations", lambda: check(env._observe(None)))
         registry.check_constants(saved)
         registry.restore(saved)
         with io.random_values(_RANDOM_SEED):
-            for label, call in _calls(env, io, staging, ids):
+            for label, call in _calls(env, io, staging, ids, control_width):
                 _try(label, call)
     finally:
         staging.close()
@@ -122,7 +125,7 @@ def record_reads(
 
 
 def _calls(
-    env: EnvHooks, io: BackendIO, staging: Staging, ids: torch.Tensor
+    env: EnvHooks, io: BackendIO, staging: Staging, ids: torch.Tensor, control_width: int
 ) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yields labelled calls in the order of construction, reset and step."""
     for label, startup, hook in (("startup", True, env._stage_startup), ("reset", False, env._stage_reset)):
@@ -135,7 +138,8 @@ def _calls(
     yield "clear_rows", lambda: env._clear_rows(ids)
     yield "after_commit", lambda: env._after_commit(ids)
     zeros = torch.zeros(ids.numel(), env.num_actions, device=ids.device)
-    yield "control", lambda: env._control(zeros)
+    owner = type(env).__name__
+    yield "control", lambda: check_control(env._control(zeros), ids.numel(), control_width, ids.device, owner)
     yield "begin_step", env._begin_step
     staging.open_step(io.column("qpos"), io.column("qvel"))
     yield from env._recordable_calls()

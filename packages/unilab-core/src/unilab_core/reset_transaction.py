@@ -6,9 +6,9 @@ from typing import Protocol
 
 import torch
 
-from unilab_core.errors import ConfigError, ResetRejectedError
+from unilab_core.errors import ResetRejectedError
 from unilab_core.io import BackendIO
-from unilab_core.row_state import RowStateRegistry, SavedRows
+from unilab_core.row_state import ConstantChangedError, RowStateRegistry, SavedRows
 from unilab_core.staging import Staging
 from unisim.model_layout import ModelLayout
 from unisim.reset import ResetPayload, validate_payload
@@ -17,6 +17,14 @@ __all__ = ["EpisodeLog", "ResetHooks", "ResetTransaction"]
 
 EpisodeLog = dict[str, torch.Tensor]
 """`<key>/sum` and `<key>/count` to 0-d tensors."""
+
+
+class _NestedResetError(RuntimeError):
+    """A hook of a reset called reset()."""
+
+
+_AS_THEY_ARE = (ResetRejectedError, ConstantChangedError, _NestedResetError)
+"""What says enough of itself to be raised unchanged."""
 
 
 class ResetHooks(Protocol):
@@ -61,16 +69,22 @@ class ResetTransaction:
         self._running = False
         self.committed = False
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a reset is being staged, committed or observed."""
+        return self._running
+
     def run(self, ids: torch.Tensor) -> EpisodeLog:
         """Resets the rows `ids`, (K,) int64 ascending, K > 0; returns the log of the episodes that ended.
 
         Raises:
             ResetRejectedError: Staging or validation failed, the cause is chained: nothing was committed, and
                 everything is as before.
+            ConfigError: A large tensor without rows was changed; only `close` still works if it was changed in place.
             RuntimeError: A reset is running already.
         """
         if self._running:
-            raise RuntimeError(
+            raise _NestedResetError(
                 f"{self._owner}: a reset inside a reset; its hooks and events must not call reset()"
             )
         self._running = True
@@ -88,14 +102,14 @@ class ResetTransaction:
             hooks._on_episodes_end(ids)
             payload = self._stage(ids)
             hooks._before_commit(ids)
-            self._check_constants(saved)
+            self._registry.check_constants(saved)
             self._commit(payload)
         except BaseException as error:
             if self.committed:
                 raise
             self._registry.restore(saved)
             self._check_constants(saved)
-            if isinstance(error, ResetRejectedError) or not isinstance(error, Exception):
+            if isinstance(error, _AS_THEY_ARE) or not isinstance(error, Exception):
                 raise
             raise ResetRejectedError(f"{self._owner}: {_explain(error)}; nothing was committed") from error
         log = hooks._clear_counters(ids) | hooks._clear_rows(ids)
@@ -108,7 +122,7 @@ class ResetTransaction:
         """A change that cannot be taken back is as final as a commit."""
         try:
             self._registry.check_constants(saved)
-        except ConfigError:
+        except ConstantChangedError:
             self.committed = True
             raise
 
@@ -138,6 +152,7 @@ class ResetTransaction:
             self.committed = True
             raise
         self.committed = True
+        self._staging.model.committed(payload.env_ids, dict(payload.model))
 
 
 def _explain(error: BaseException) -> str:

@@ -1,46 +1,49 @@
 """The one registry of what an environment remembers: it undoes a rejected reset, fills checkpoints, compares twins.
 
 It walks the objects it is given (the environment, its managers, class terms and their helpers) and finds tensors,
-plain Python values, containers and generators by their path, for example `"reward_manager._sums[upright]"`.
+plain Python values, containers and generators by their path, for example `"rewards._sums[upright]"`.
 """
 
 from __future__ import annotations
 
 import random
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
+from io import IOBase
+from logging import Logger
+from pathlib import PurePath
+from typing import Any, Literal
 
 import torch
 
 from unilab_core.errors import ConfigError
+from unilab_core.row_values import Place, check_like, is_flat, load_place, plain
 from unisim.config import Cfg, FrozenDict
+from unisim.model_layout import EntityLayout, ModelLayout
 
-__all__ = ["RowStateRegistry", "SavedRows"]
+__all__ = ["ConstantChangedError", "RowStateRegistry", "SavedRows"]
 
 _WHOLE_BYTES = 64 * 1024
 """Tensors below this size are saved whole; larger ones by rows."""
 _HELPER_DEPTH = 3
 _VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _LEAVES = (torch.Tensor, torch.Generator, *_VALUES)
+_CONTAINERS = (dict, list, set, deque)
 _CODE = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType, property)
+_PLAIN_TYPES: frozenset[type] = frozenset((*_VALUES, *_CODE))
+_NOTHING: frozenset[type] = frozenset()
+_FIXED = (Cfg, FrozenDict, ModelLayout, EntityLayout, Enum, PurePath, Logger, IOBase, *_CODE)
 
 
-@dataclass(frozen=True)
-class _Slot:
-    """One place that holds something: an attribute of an object, or an item of a container."""
+_Kind = Literal["leaf", "foreign", "stop", "container", "tuple", "object", "opaque"]
 
-    path: str
-    owner: Any
-    key: Any
-    is_item: bool
 
-    def assign(self, value: object) -> None:
-        if self.is_item:
-            self.owner[self.key] = value
-        else:
-            object.__setattr__(self.owner, self.key, value)
+class ConstantChangedError(ConfigError):
+    """A large tensor without rows was changed where only rows may change."""
 
 
 @dataclass
@@ -48,22 +51,28 @@ class SavedRows:
     """What `RowStateRegistry.save` remembers; opaque to others.
 
     Attributes:
-        undo: Calls that put things back, in order.
-        constants: Path, tensor, its version counter: large tensors that must not change while rows are staged.
+        objects: Object, its attributes.
+        containers: Container, a shallow copy of it.
+        tensors: Tensor, its saved values, the rows that were saved or None for all.
+        generators: Generator, its state.
+        constants: Place of a large tensor that must not change while rows are staged, its version or values.
     """
 
-    undo: list[Callable[[], None]]
-    constants: list[tuple[_Slot, torch.Tensor, int]]
+    objects: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
+    containers: list[tuple[Any, Any]] = field(default_factory=list)
+    tensors: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]] = field(default_factory=list)
+    generators: list[tuple[torch.Generator, torch.Tensor]] = field(default_factory=list)
+    constants: list[tuple[Place, int | torch.Tensor]] = field(default_factory=list)
 
 
 class RowStateRegistry:
     """Finds, saves and restores everything that a reset may change outside the engine.
 
     Rules: tensors under 64 KiB are saved whole, larger ones with leading size N by rows, any other large tensor counts
-    as a constant; Python numbers, strings and tuples by value; lists, dicts and sets by their items; generators by
-    state; objects of other classes attribute by attribute, to a depth of three. It stops at the classes it is told to
-    (environment, scene, backend, handles), at configs, at code, and skips packet storage and expanded tensors. What
-    only a closure or a module global remembers is not found.
+    as a constant; Python numbers, strings and tuples by value; lists, dicts, sets and deques by their items; generators
+    by state; objects of other classes attribute by attribute, to a depth of three. It stops at the classes it is told
+    to (environment, scene, backend, handles), at configs, at code, and skips packet storage and expanded tensors. What
+    only a closure, a module global or a NumPy array remembers is not found.
     """
 
     def __init__(
@@ -73,6 +82,7 @@ class RowStateRegistry:
         *,
         stop: tuple[type, ...] = (),
         skip_storage: Sequence[torch.Tensor] = (),
+        settings: Sequence[str] = (),
     ) -> None:
         """Remembers where to start.
 
@@ -81,67 +91,95 @@ class RowStateRegistry:
             num_envs: N.
             stop: Classes whose instances are not entered.
             skip_storage: Tensors whose storage belongs to the packets.
+            settings: Paths that say how an object was made: undone like any other, but no part of a state.
         """
         self._roots = dict(roots)
         self._n = num_envs
-        self._stop = (*stop, Cfg, FrozenDict, *_CODE)
+        self._stop = (*stop, *_FIXED)
+        self._settings = set(settings)
+        self._kinds: dict[type, _Kind] = {}
         self._skip = {t.untyped_storage().data_ptr() for t in skip_storage if t.numel()}
 
     # ------------------------------------------------------------------ walking
 
-    def _slots(self) -> Iterator[tuple[_Slot, Any]]:
-        """Yields every place and its present value, containers before their items."""
-        seen = {id(root) for root in self._roots.values()}
+    def _places(self, *, plain: bool = True) -> Iterator[Place]:
+        """Yields every place that is entered or has a value of its own; objects and containers before their content.
+
+        Args:
+            plain: Whether plain values are yielded too, which their owners' attributes and items remember.
+        """
+        skip = _NOTHING if plain else _PLAIN_TYPES
+        seen = {id(root): 0 for root in self._roots.values()}
         for prefix, root in self._roots.items():
-            yield from self._attributes(prefix, root, 0, seen)
+            yield Place(prefix, None, None, "root", root)
+            yield from self._attributes(prefix, root, 0, seen, skip)
 
     def _attributes(
-        self, path: str, owner: object, depth: int, seen: set[int]
-    ) -> Iterator[tuple[_Slot, Any]]:
-        for key, value in list(getattr(owner, "__dict__", {}).items()):
+        self, path: str, owner: object, depth: int, seen: dict[int, int], skip: frozenset[type]
+    ) -> Iterator[Place]:
+        for key, value in _attributes_of(owner).items():
+            if type(value) in skip:
+                continue
             here = f"{path}.{key}" if path else key
-            yield from self._visit(_Slot(here, owner, key, is_item=False), value, depth, seen)
+            yield from self._visit(Place(here, owner, key, "attribute", value), depth, seen, skip)
 
-    def _visit(self, slot: _Slot, value: Any, depth: int, seen: set[int]) -> Iterator[tuple[_Slot, Any]]:  # noqa: ANN401
-        if isinstance(value, _LEAVES) or _is_value_tuple(value):
-            yield slot, value
+    def _visit(
+        self, place: Place, depth: int, seen: dict[int, int], skip: frozenset[type]
+    ) -> Iterator[Place]:
+        value, kind = place.value, self._kind_of(type(place.value))
+        if kind == "leaf" or (kind == "tuple" and _is_value_tuple(value)):
+            yield place
             return
-        if isinstance(value, random.Random) or type(value).__module__.startswith("numpy.random"):
+        if kind == "foreign":
             raise ConfigError(
-                f"{slot.path} is a {type(value).__name__}, whose draws a rejected reset cannot take back; "
+                f"{place.path} is a {type(value).__name__}, whose draws a rejected reset cannot take back; "
                 "draw from env.rng instead"
             )
-        if isinstance(value, self._stop) or id(value) in seen:
+        # What is not entered is remembered by its owner, as a reference. What was met only farther away is entered
+        # again, for it now reaches farther.
+        if kind in ("stop", "opaque") or seen.get(id(value), depth + 1) <= depth:
             return
-        seen.add(id(value))
-        if isinstance(value, dict | list | set):
-            yield slot, value
-            items = list(
-                value.items()
-                if isinstance(value, dict)
-                else enumerate(value)
-                if isinstance(value, list)
-                else ()
-            )
-            for key, item in items:
-                yield from self._visit(
-                    _Slot(f"{slot.path}[{key}]", value, key, is_item=True), item, depth, seen
-                )
-        elif isinstance(value, tuple):
-            for i, item in enumerate(value):
-                # The tuple itself cannot change; what it holds can.
-                yield from self._visit(_Slot(f"{slot.path}[{i}]", value, i, is_item=True), item, depth, seen)
-        elif depth < _HELPER_DEPTH and hasattr(value, "__dict__"):
-            yield slot, value
-            yield from self._attributes(slot.path, value, depth + 1, seen)
+        if kind == "object":
+            if depth < _HELPER_DEPTH:
+                seen[id(value)] = depth
+                yield place
+                yield from self._attributes(place.path, value, depth + 1, seen, skip)
+            return
+        seen[id(value)] = depth
+        if kind == "container":
+            yield place
+        for key, item in _items(value):
+            if type(item) not in skip:
+                # A tuple itself cannot change; what it holds can.
+                here = Place(f"{place.path}[{key}]", value, key, "fixed" if kind == "tuple" else "item", item)
+                yield from self._visit(here, depth, seen, skip)
+
+    def _kind_of(self, kind: type) -> _Kind:
+        """Returns how values of a class are treated; decided once per class."""
+        found = self._kinds.get(kind)
+        if found is None:
+            found = self._kinds[kind] = self._classify(kind)
+        return found
+
+    def _classify(self, kind: type) -> _Kind:
+        if issubclass(kind, _LEAVES):
+            return "leaf"
+        if issubclass(kind, random.Random) or kind.__module__.startswith("numpy.random"):
+            return "foreign"
+        if issubclass(kind, self._stop):
+            return "stop"
+        if issubclass(kind, _CONTAINERS):
+            return "container"
+        if issubclass(kind, tuple):
+            return "tuple"
+        return "object" if kind.__dictoffset__ or _slot_names(kind) else "opaque"  # type: ignore[arg-type] # hashable
 
     def _is_skipped(self, tensor: torch.Tensor) -> bool:
-        if any(s == 0 and n > 1 for s, n in zip(tensor.stride(), tensor.shape, strict=True)):
+        if 0 in tensor.stride() and any(
+            s == 0 and n > 1 for s, n in zip(tensor.stride(), tensor.shape, strict=True)
+        ):
             return True
         return bool(tensor.numel()) and tensor.untyped_storage().data_ptr() in self._skip
-
-    def _rows_of(self, tensor: torch.Tensor) -> bool:
-        return tensor.ndim > 0 and tensor.shape[0] == self._n
 
     # ------------------------------------------------------------------ undo
 
@@ -151,85 +189,108 @@ class RowStateRegistry:
         Raises:
             ConfigError: A term holds a generator that cannot be put back.
         """
-        undo: list[Callable[[], None]] = []
-        constants: list[tuple[_Slot, torch.Tensor, int]] = []
-        undo += [_undo_born(root) for root in self._roots.values()]
-        for slot, value in self._slots():
-            if isinstance(value, torch.Tensor):
-                if self._is_skipped(value):
-                    continue
-                if value.nbytes <= _WHOLE_BYTES:
-                    undo.append(_undo_tensor(slot, value, None))
-                elif self._rows_of(value):
-                    undo.append(_undo_tensor(slot, value, ids))
-                else:
-                    constants.append((slot, value, value._version))
+        saved = SavedRows()
+        for place in self._places(plain=False):
+            value = place.value
+            kind = "object" if place.kind == "root" else self._kind_of(type(value))
+            if kind == "object":
+                saved.objects.append((value, _attributes_of(value)))
+            elif kind == "container":
+                saved.containers.append((value, value.copy()))
+            elif isinstance(value, torch.Tensor):
+                if not self._is_skipped(value):
+                    self._save_tensor(saved, place, value, ids)
             elif isinstance(value, torch.Generator):
-                undo.append(_undo_generator(slot, value))
-            elif isinstance(value, dict | list | set):
-                undo.append(_undo_container(slot, value))
-            elif isinstance(value, (tuple, *_VALUES)):
-                undo.append(_undo_value(slot, value))
-            else:
-                undo += [_undo_value(slot, value), _undo_born(value)]
-        return SavedRows(undo, constants)
+                saved.generators.append((value, value.get_state()))
+        return saved
+
+    def _save_tensor(self, saved: SavedRows, place: Place, value: torch.Tensor, ids: torch.Tensor) -> None:
+        value = value.detach()
+        if value.nbytes < _WHOLE_BYTES:
+            saved.tensors.append((value, value.clone(), None))
+        elif value.ndim and value.shape[0] == self._n:
+            saved.tensors.append((value, value[ids], ids))
+        else:
+            # A tensor born in inference mode counts no versions.
+            saved.constants.append((place, value.clone() if value.is_inference() else place.value._version))
 
     def check_constants(self, saved: SavedRows) -> None:
         """Checks that no large tensor without rows was changed while a reset was staged.
 
         Raises:
-            ConfigError: One was: it could not be taken back. Names it.
+            ConstantChangedError: One was, and names it; unless only replaced, it cannot be taken back.
         """
-        for slot, tensor, version in saved.constants:
-            now = slot.owner[slot.key] if slot.is_item else getattr(slot.owner, slot.key, None)
-            if now is not tensor or tensor._version != version:
-                raise ConfigError(
-                    f"{slot.path}, a tensor of shape {tuple(tensor.shape)}, was changed while a reset was staged, and "
+        for place, before in saved.constants:
+            tensor = place.value
+            same = torch.equal(tensor, before) if torch.is_tensor(before) else tensor._version == before
+            if place.now() is not tensor or not same:
+                raise ConstantChangedError(
+                    f"{place.path}, a tensor of shape {tuple(tensor.shape)}, was changed while a reset was staged, and "
                     f"is too large to be saved whole; put the {self._n} environments in its first dimension"
                 )
 
     def restore(self, saved: SavedRows) -> None:
         """Puts back what `save` remembered: first references, then values in place; what was born inside goes."""
+        for owner, attributes in saved.objects:
+            _put_attributes(owner, attributes)
+        for container, items in saved.containers:
+            container.clear()
+            (container.extend if isinstance(container, list | deque) else container.update)(items)
         with torch.inference_mode():
-            for call in saved.undo:
-                call()
+            for tensor, values, ids in saved.tensors:
+                if ids is None:
+                    tensor.copy_(values)
+                else:
+                    tensor[ids] = values
+        for generator, state in saved.generators:
+            generator.set_state(state)
 
     # ------------------------------------------------------------------ checkpoints and twins
+
+    def _kept(self) -> dict[str, Place]:
+        """Returns every place whose value is part of a state, by path; a container of plain values is one place."""
+        kept: dict[str, Place] = {}
+        inside: set[int] = set()
+        for place in self._places():
+            value = place.value
+            if id(place.owner) in inside or place.path in self._settings:
+                continue
+            if isinstance(value, _CONTAINERS):
+                if not is_flat(value):
+                    continue
+                inside.add(id(value))
+            elif isinstance(value, torch.Tensor):
+                if self._is_skipped(value):
+                    continue
+            elif place.kind == "root" or not (
+                isinstance(value, bool | int | float | str | type(None) | torch.Generator)
+                or _is_value_tuple(value)
+            ):
+                continue
+            kept[place.path] = place
+        return kept
 
     def state_dict(self) -> dict[str, Any]:
         """Returns every value by its path: copies of tensors, generator states, plain values.
 
-        Only what `torch.load(weights_only=True)` reads back: tensors, numbers, strings, None.
+        Only what `torch.load(weights_only=True)` reads back: tensors, numbers, strings, None, lists and dicts of them.
         """
-        state: dict[str, Any] = {}
-        for slot, value in self._slots():
-            if isinstance(value, torch.Tensor):
-                if not self._is_skipped(value):
-                    state[slot.path] = value.clone()
-            elif isinstance(value, torch.Generator):
-                state[slot.path] = value.get_state()
-            elif isinstance(value, bool | int | float | str | type(None)):
-                state[slot.path] = value
-            elif isinstance(value, set):
-                state[slot.path] = sorted(value)
-            elif _is_value_tuple(value):
-                state[slot.path] = list(value)
-        return state
+        return {path: plain(place.value) for path, place in self._kept().items()}
 
     def check_state_dict(self, state: Mapping[str, Any]) -> None:
         """Checks that `state` fits, path by path, without writing anything.
 
         Raises:
-            ValueError: Missing or unknown paths, or a tensor of another shape or dtype.
+            ValueError: Missing or unknown paths, a tensor of another shape or dtype, or a value of another kind.
         """
-        writable = self.state_dict()
-        missing, unknown = sorted(set(writable) - set(state)), sorted(set(state) - set(writable))
+        kept = self._kept()
+        missing, unknown = sorted(set(kept) - set(state)), sorted(set(state) - set(kept))
         if missing or unknown:
             raise ValueError(
                 f"environment state: missing {missing[:6]}, unknown {unknown[:6]}; not of this task"
             )
-        for path, value in writable.items():
-            _check_like(path, value, state[path])
+        for path, place in kept.items():
+            check_like(path, place.value, state[path])
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Writes a state that `state_dict` returned.
@@ -238,102 +299,48 @@ class RowStateRegistry:
             ValueError: As `check_state_dict`; nothing has changed.
         """
         self.check_state_dict(state)
-        present = {slot.path: (slot, value) for slot, value in self._slots()}
+        kept = self._kept()
         with torch.inference_mode():
             for path, value in state.items():
-                _load(*present[path], value)
+                load_place(kept[path], value)
 
 
-def _items(container: dict[Any, Any] | list[Any] | set[Any]) -> list[tuple[Any, Any]]:
+@lru_cache(maxsize=1024)
+def _slot_names(kind: type) -> tuple[str, ...]:
+    """Returns the attributes that a class keeps in slots."""
+    names: list[str] = []
+    for base in kind.__mro__:
+        slots = vars(base).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else tuple(slots):
+            hidden = name.startswith("__") and not name.endswith("__")
+            names.append(f"_{base.__name__.lstrip('_')}{name}" if hidden else name)
+    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
+
+
+def _attributes_of(owner: object) -> dict[str, Any]:
+    """Returns a copy of an object's attributes, those in slots included."""
+    found: dict[str, Any] = dict(getattr(owner, "__dict__", ()))
+    for name in _slot_names(type(owner)):  # type: ignore[arg-type] # a class is hashable
+        if hasattr(owner, name):
+            found[name] = getattr(owner, name)
+    return found
+
+
+def _put_attributes(owner: object, attributes: Mapping[str, Any]) -> None:
+    now = _attributes_of(owner)
+    for name in now.keys() - attributes.keys():
+        object.__delattr__(owner, name)
+    for name, value in attributes.items():
+        if name not in now or now[name] is not value:
+            object.__setattr__(owner, name, value)
+
+
+def _items(container: Any) -> list[tuple[Any, Any]]:  # noqa: ANN401 - dict, list, tuple, set or deque
     """Returns keys and items; a set has none that could hold anything mutable."""
     if isinstance(container, dict):
         return list(container.items())
-    return list(enumerate(container)) if isinstance(container, list) else []
+    return [] if isinstance(container, set) else list(enumerate(container))
 
 
 def _is_value_tuple(value: object) -> bool:
     return isinstance(value, tuple) and all(isinstance(v, _VALUES) for v in value)
-
-
-def _check_like(path: str, value: object, new: object) -> None:
-    if isinstance(value, torch.Tensor):
-        good = isinstance(new, torch.Tensor) and new.shape == value.shape and new.dtype == value.dtype
-        if not good:
-            got = f"{new.dtype} {tuple(new.shape)}" if isinstance(new, torch.Tensor) else type(new).__name__
-            raise ValueError(
-                f"environment state: {path} is {got}, expected {value.dtype} {tuple(value.shape)}"
-            )
-    elif isinstance(new, torch.Tensor):
-        raise ValueError(f"environment state: {path} is a tensor, expected {type(value).__name__}")
-
-
-def _load(slot: _Slot, value: Any, new: Any) -> None:  # noqa: ANN401 - whatever the slot holds
-    if isinstance(value, torch.Tensor):
-        value.copy_(new)
-    elif isinstance(value, torch.Generator):
-        value.set_state(new)
-    elif isinstance(value, set):
-        value.clear()
-        value.update(new)
-    elif isinstance(value, tuple):
-        slot.assign(tuple(new))
-    else:
-        slot.assign(new)
-
-
-def _undo_tensor(slot: _Slot, tensor: torch.Tensor, ids: torch.Tensor | None) -> Callable[[], None]:
-    saved = tensor.clone() if ids is None else tensor[ids]
-
-    def undo() -> None:
-        if not isinstance(slot.owner, tuple):
-            slot.assign(tensor)
-        if ids is None:
-            tensor.copy_(saved)
-        else:
-            tensor[ids] = saved
-
-    return undo
-
-
-def _undo_generator(slot: _Slot, generator: torch.Generator) -> Callable[[], None]:
-    state = generator.get_state()
-
-    def undo() -> None:
-        if not isinstance(slot.owner, tuple):
-            slot.assign(generator)
-        generator.set_state(state)
-
-    return undo
-
-
-def _undo_value(slot: _Slot, value: object) -> Callable[[], None]:
-    def undo() -> None:
-        if not isinstance(slot.owner, tuple):
-            slot.assign(value)
-
-    return undo
-
-
-def _undo_container(slot: _Slot, container: Any) -> Callable[[], None]:  # noqa: ANN401 - dict, list or set
-    items = container.copy()
-
-    def undo() -> None:
-        if not isinstance(slot.owner, tuple):
-            slot.assign(container)
-        container.clear()
-        if isinstance(container, list):
-            container.extend(items)
-        else:
-            container.update(items)
-
-    return undo
-
-
-def _undo_born(owner: object) -> Callable[[], None]:
-    names = set(getattr(owner, "__dict__", ()))
-
-    def undo() -> None:
-        for name in set(getattr(owner, "__dict__", ())) - names:
-            object.__delattr__(owner, name)
-
-    return undo

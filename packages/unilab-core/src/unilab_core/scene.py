@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -15,7 +15,9 @@ from unilab_core.reads import declared_reads
 from unilab_core.staging import Staging
 from unisim.model_layout import EntityLayout, ModelLayout, find
 
-__all__ = ["Entity", "EntityScene"]
+__all__ = ["ElementKind", "Entity", "EntityScene"]
+
+ElementKind = Literal["body", "geom", "actuator", "dof"]
 
 
 class Entity:
@@ -27,6 +29,8 @@ class Entity:
         actuator_names: Its actuators in the model's order.
         body_names: Its bodies in the model's order.
         site_names: Its sites in the model's order.
+        geom_names: Its geoms in the model's order.
+        sensor_names: Its sensors in the model's order.
         data: Its state.
     """
 
@@ -43,6 +47,16 @@ class Entity:
         self._ranges = [model.actuators[i].ctrl_range for i in self._actuators]
         self.body_names = tuple(n.removeprefix(prefix) for n in model.bodies if n.startswith(prefix))
         self.site_names = tuple(n.removeprefix(prefix) for n in model.sites if n.startswith(prefix))
+        self.geom_names = tuple(n.removeprefix(prefix) for n in model.geoms if n.startswith(prefix))
+        self.sensor_names = tuple(
+            s.name.removeprefix(prefix) for s in model.sensors if s.name.startswith(prefix)
+        )
+        self._dofs = [
+            j.name.removeprefix(prefix)
+            for j in model.joints
+            if j.name.startswith(prefix)
+            for _ in range(j.qvel_dim)
+        ]
         self._device = device
         self._joint_cache: dict[SceneEntityCfg, Index] = {}
         self.data = EntityData(layout, model, joints, io, staging, device, self._names)
@@ -68,15 +82,47 @@ class Entity:
             self._joint_cache[cfg] = index
         return index
 
+    def element_ids(self, cfg: SceneEntityCfg, kind: ElementKind) -> Index:
+        """Returns which of the entity's own bodies, geoms, actuators or degrees of freedom `cfg` means.
+
+        They are the second dimension of what `data.model_values` returns for `body_*`, `geom_*`, `actuator_*` and
+        `dof_*` fields; degrees of freedom are those of `cfg.joint_names`, a free joint's six included where it is None.
+
+        Raises:
+            ValueError: A name matches nothing of this entity; the message lists the nearest.
+        """
+        if kind != "dof":
+            names: tuple[str, ...] = getattr(self, f"{kind}_names")
+            return column_index([names.index(name) for name in self._names(cfg, kind)], self._device)
+        if cfg.joint_names is None:
+            return slice(0, len(self._dofs))
+        return column_index([self._dofs.index(name) for name in self._names(cfg, "joint")], self._device)
+
     def control_ranges(self, names: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns (K,) lowest and (K,) highest control of this entity's actuators `names`; may be infinite."""
-        low, high = zip(*(self._ranges[self.actuator_names.index(name)] for name in names), strict=True)
-        return torch.tensor(low, device=self._device), torch.tensor(high, device=self._device)
+        """Returns (K,) lowest and (K,) highest control of this entity's actuators `names`; may be infinite.
+
+        Raises:
+            UnknownNameError: The entity has no such actuator; a KeyError that lists the nearest.
+        """
+        ranges = torch.tensor([self._ranges[i] for i in self._actuator_ids(names)], device=self._device)
+        low, high = ranges.reshape(-1, 2).unbind(dim=1)
+        return low, high
 
     def control_ids(self, names: Sequence[str]) -> Index:
-        """Returns the control columns of this entity's actuators `names`, in that order."""
-        ids = [self._actuators[self.actuator_names.index(name)] for name in names]
-        return column_index(ids, self._device)
+        """Returns the control columns of this entity's actuators `names`, in that order.
+
+        Raises:
+            UnknownNameError: The entity has no such actuator; a KeyError that lists the nearest.
+        """
+        return column_index([self._actuators[i] for i in self._actuator_ids(names)], self._device)
+
+    def _actuator_ids(self, names: Sequence[str]) -> list[int]:
+        for name in names:
+            if name not in self.actuator_names:
+                raise UnknownNameError(
+                    f"{self.name}: unknown actuator {name!r}; {nearest(name, self.actuator_names)}"
+                )
+        return [self.actuator_names.index(name) for name in names]
 
 
 class EntityScene(Mapping[str, Entity]):

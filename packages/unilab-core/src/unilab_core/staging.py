@@ -6,11 +6,14 @@ from typing import Literal
 
 import torch
 
+from unilab_core.model_staging import Elements, ModelStaging
 from unilab_core.reset_selectors import ResetMaskBuffer
 from unisim.model_layout import ModelLayout
 from unisim.reset import ResetPayload
 
 __all__ = ["Staging"]
+
+Part = Literal["qpos", "qvel"]
 
 
 class Staging:
@@ -23,35 +26,26 @@ class Staging:
         qpos: (N, Q) float32; meaningful while open.
         qvel: (N, V) float32; likewise.
         mask: (N,) bool, the rows being reset or written.
+        model: The declared model fields.
     """
 
     def __init__(
         self, layout: ModelLayout, num_envs: int, device: torch.device, model_fields: tuple[str, ...] = ()
     ) -> None:
         """Allocates the buffers."""
-        self._n = num_envs
-        self._device = device
         self._default_qpos = torch.tensor(layout.default_qpos, dtype=torch.float32, device=device)
         self._default_qvel = torch.tensor(layout.default_qvel, dtype=torch.float32, device=device)
         self.qpos = self._default_qpos.expand(num_envs, -1).clone()
         self.qvel = self._default_qvel.expand(num_envs, -1).clone()
+        self.model = ModelStaging(layout, num_envs, device, model_fields)
         self._mask_buffer = ResetMaskBuffer(num_envs, device)
         self.mask = self._mask_buffer.from_ids(torch.zeros(0, dtype=torch.int64, device=device))
         self._outside = torch.zeros((), dtype=torch.bool, device=device)
         self._ids: torch.Tensor | None = None
         self._written: list[torch.Tensor] = []
+        self._parts: set[Part] = set()
         self._phase: Literal["closed", "reset", "startup", "step"] = "closed"
         self._present: tuple[torch.Tensor, torch.Tensor] | None = None
-        # What randomisation starts from, (N, ...) per field: the model's own values, or those of startup events.
-        self._baseline = {
-            name: layout.fields[name]
-            .nominal_tensor()
-            .to(device)
-            .expand(num_envs, *layout.fields[name].shape)
-            .clone()
-            for name in model_fields
-        }
-        self._model: dict[str, torch.Tensor] = {}
 
     @property
     def is_reset(self) -> bool:
@@ -76,13 +70,14 @@ class Staging:
         self.mask = self._mask_buffer.from_ids(ids)
         self._outside.zero_()
         self._ids = ids
-        self._model.clear()
+        self.model.begin()
         self._phase = "startup" if startup else "reset"
 
     def open_step(self, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
         """Lets events and commands of a step write; copies the present state at the first write only."""
         self._present = (qpos, qvel)
         self._written.clear()
+        self._parts.clear()
         self._phase = "step"
 
     def close(self) -> None:
@@ -90,45 +85,62 @@ class Staging:
         self._ids = None
         self._present = None
         self._written.clear()
-        self._model.clear()
+        self._parts.clear()
         self._phase = "closed"
 
     # ------------------------------------------------------------------ writing
 
-    def check_rows(self, env_ids: torch.Tensor, owner: str) -> None:
-        """Admits a write of rows; leaving the rows being reset is noted here and raised by `reset_payload`.
+    def check_rows(self, env_ids: torch.Tensor, owner: str, *parts: Part) -> None:
+        """Admits a write of parts of the state of rows; leaving the rows being reset is raised by `reset_payload`.
 
         Raises:
             RuntimeError: Neither a reset is being staged nor may events of a step write now.
         """
-        if self._phase == "closed":
-            raise RuntimeError(f"{owner}: state is written by events and commands only, in a reset or a step")
         if self._phase == "step":
             if not self._written:
                 assert self._present is not None
                 self.qpos.copy_(self._present[0])
                 self.qvel.copy_(self._present[1])
             self._written.append(env_ids)
-        elif env_ids is not self._ids:
+            self._parts.update(parts)
+        elif self._phase == "reset":
+            self._note_rows(env_ids)
+        elif self._phase == "startup":
+            raise RuntimeError(f"{owner}: startup events write model fields; state is that of each reset")
+        else:
+            raise RuntimeError(f"{owner}: state is written by events and commands only, in a reset or a step")
+
+    def _note_rows(self, env_ids: torch.Tensor) -> None:
+        if env_ids is not self._ids:
             # No term waits for the device: the note is read once, with the payload.
             self._outside |= ~self.mask[env_ids].all()
 
-    def model_values(self, field: str, owner: str) -> torch.Tensor:
-        """Returns (N, ...) values of a model field: its baseline, or what was staged since the phase began.
+    def model_values(self, field: str, env_ids: torch.Tensor, elements: Elements, owner: str) -> torch.Tensor:
+        """Returns (K, E, ...) values of a model field to randomise from; outside of a reset what the rows hold.
 
         Raises:
-            RuntimeError: The field was not declared, or no reset is being staged.
+            KeyError: No such field can differ per row; the message lists the nearest.
+            RuntimeError: The field was not declared.
         """
-        if field not in self._baseline:
-            raise RuntimeError(
-                f"{owner}: model field {field!r} was not declared before the backend was made; "
-                f"put @writes({field!r}) on the term"
-            )
+        self.model.check_field(field, owner)
+        return self.model.values(field, env_ids, elements, staging=self.is_reset)
+
+    def write_model(
+        self, field: str, values: torch.Tensor, env_ids: torch.Tensor, elements: Elements, owner: str
+    ) -> None:
+        """Stages (K, E, ...) values of a model field.
+
+        Raises:
+            KeyError: No such field can differ per row; the message lists the nearest.
+            RuntimeError: The field was not declared, or no reset is being staged.
+            TypeError: The values are no float32 tensor.
+            ValueError: The values have another shape.
+        """
+        self.model.check_field(field, owner)
         if not self.is_reset:
             raise RuntimeError(f"{owner}: model fields are written by reset and startup events only")
-        if field not in self._model:
-            self._model[field] = self._baseline[field].clone()  # once per reset that randomises it
-        return self._model[field]
+        self._note_rows(env_ids)
+        self.model.write(field, values, env_ids, elements, owner)
 
     # ------------------------------------------------------------------ payloads
 
@@ -144,21 +156,21 @@ class Staging:
             raise ValueError(
                 "a reset event wrote rows that are not being reset; write only the env_ids it was given"
             )
-        model = {name: values[ids] for name, values in self._model.items()}
-        return ResetPayload(ids, self.qpos[ids], self.qvel[ids], model=model)
+        return ResetPayload(ids, self.qpos[ids], self.qvel[ids], model=self.model.payload(ids))
 
     def step_payload(self) -> ResetPayload | None:
-        """Returns what events and commands of this step wrote, each row once; None if nothing was."""
+        """Returns what events and commands of this step wrote, each row once; None if nothing was.
+
+        Positions travel only if one was written: a push must not round the positions of its rows to float32.
+        """
         if not self._written:
             return None
-        touched = torch.zeros(self._n, dtype=torch.bool, device=self._device)
-        for ids in self._written:
-            touched[ids] = True
-        rows = touched.nonzero().flatten()
-        self.mask = touched
-        return ResetPayload(rows, self.qpos[rows], self.qvel[rows])
-
-    def keep_startup_values(self) -> None:
-        """Makes the staged model values the baseline of all later randomisation."""
-        for name, values in self._model.items():
-            self._baseline[name].copy_(values)
+        self.mask = self._mask_buffer.from_ids(torch.cat(self._written))
+        rows = self.mask.nonzero().flatten()
+        if not rows.numel():
+            return None
+        return ResetPayload(
+            rows,
+            self.qpos[rows] if "qpos" in self._parts else None,
+            self.qvel[rows] if "qvel" in self._parts else None,
+        )

@@ -23,7 +23,8 @@ class TorchEnvState:
         terminated: (N,) bool: the task ended. Describes the transition, also after an automatic reset.
         truncated: (N,) bool: the episode was cut, for example by its time limit. Both flags may be true.
         info: `log` (0-d tensors), `timing` (s), and on steps where episodes ended `episode`, as `<key>/sum` and
-            `<key>/count` so that means over unequal batches come out right. A fresh dict each step.
+            `<key>/count` so that means over unequal batches come out right; on steps in which a guard ended rows
+            `nonfinite_rows`, (N,) bool, whose transitions are none to learn from. A fresh dict each step.
         final_observation: None unless an episode ended in this step; then full width: rows that ended hold the true
             observation before their reset, the others equal `obs`.
     """

@@ -9,6 +9,7 @@ import torch
 __all__ = [
     "check_actions",
     "check_control",
+    "check_flags",
     "check_rows",
     "describe_non_finite",
     "non_finite_rows",
@@ -39,19 +40,19 @@ def check_actions(actions: object, num_envs: int, num_actions: int, device: torc
         raise ValueError(f"{owner}: actions is not contiguous; pass actions.contiguous()")
 
 
-def check_control(ctrl: object, num_envs: int, device: torch.device, owner: str) -> None:
-    """Checks what `_control` returned before anything changes; its width is the backend's to check.
+def check_control(ctrl: object, num_envs: int, width: int, device: torch.device, owner: str) -> None:
+    """Checks what `_control` returned before anything changes.
 
     Raises:
         TypeError: Not a float32 tensor.
-        ValueError: Not (N, ...) or on another device.
+        ValueError: Not (N, C), C = A + 6 per wrench body, or on another device.
     """
     if not isinstance(ctrl, torch.Tensor) or ctrl.dtype != torch.float32:
         got = ctrl.dtype if isinstance(ctrl, torch.Tensor) else type(ctrl).__name__
         raise TypeError(f"{owner}: _control returned {got}, expected a float32 tensor")
-    if ctrl.ndim != 2 or ctrl.shape[0] != num_envs or ctrl.device != device:
+    if tuple(ctrl.shape) != (num_envs, width) or ctrl.device != device:
         raise ValueError(
-            f"{owner}: _control returned {tuple(ctrl.shape)} on {ctrl.device}, expected ({num_envs}, C) on {device}"
+            f"{owner}: _control returned {tuple(ctrl.shape)} on {ctrl.device}, expected {(num_envs, width)} on {device}"
         )
 
 
@@ -68,6 +69,19 @@ def check_rows(rows: object, dtype: torch.dtype, num_envs: int, owner: str) -> t
     if tuple(rows.shape) != (num_envs,):
         raise ValueError(f"{owner} returned shape {tuple(rows.shape)}, expected ({num_envs},)")
     return rows
+
+
+def check_flags(flags: object, num_envs: int, owner: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns `flags` if they are two (N,) bool tensors, terminated and truncated.
+
+    Raises:
+        TypeError: Not a pair of bool tensors.
+        ValueError: Another shape.
+    """
+    if not isinstance(flags, tuple | list) or len(flags) != 2:
+        raise TypeError(f"{owner} returned {type(flags).__name__}, expected (terminated, truncated)")
+    first, second = (check_rows(rows, torch.bool, num_envs, owner) for rows in flags)
+    return first, second
 
 
 def read_verdict(

@@ -53,10 +53,11 @@ class ScriptedEnv(TorchEnv):
         cfg: TorchEnvCfg | None = None,
         **options: Any,
     ) -> None:
-        self.terminate, self.truncate = dict(terminate or {}), dict(truncate or {})
+        script_of = ({**(terminate or {})}, {**(truncate or {})}, [], {})
+        self._script = lambda: (
+            script_of
+        )  # in a closure: no part of what a reset puts back or a checkpoint holds
         self.critic, self.spread = critic, spread
-        self.calls: list[tuple[str, list[int] | None]] = []
-        self.inject: dict[str, Callable[..., Any]] = {}
         if backend is None:
             layout = layout or make_layout(sensors={"imu": (3, "acceleration")}, sites=("robot/tip",))
             backend = FakeBackend(layout, num_envs, faults=faults, script=script)
@@ -66,6 +67,26 @@ class ScriptedEnv(TorchEnv):
         self.episode = torch.full((num_envs,), -1)
         self.last_action = torch.zeros(num_envs, self.num_actions)
         self.calls.clear()
+
+    @property
+    def terminate(self) -> dict[int, list[int]]:
+        """Step number to the rows that terminate in it."""
+        return self._script()[0]
+
+    @property
+    def truncate(self) -> dict[int, list[int]]:
+        """Step number to the rows that are truncated in it."""
+        return self._script()[1]
+
+    @property
+    def calls(self) -> list[tuple[str, list[int] | None]]:
+        """The hooks that ran, with their rows."""
+        return self._script()[2]
+
+    @property
+    def inject(self) -> dict[str, Callable[..., Any]]:
+        """Hook name to what it does instead."""
+        return self._script()[3]
 
     @property
     def backend(self) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -177,11 +178,16 @@ class ManagerBasedRlEnv(TorchEnv):
         return [
             *self.termination_manager.recordable_calls(),
             *self.reward_manager.recordable_calls(),
+            ("advance", self._advance),
+            ("measure", self._measure),
             ("observations", lambda: self._observe(None)),
         ]
 
 
 def _declared(cfg: ManagerBasedRlEnvCfg) -> Declared:
     """Collects what the terms write, which the backend must know before the model is compiled."""
-    fields = dict.fromkeys(field for term in cfg.events.values() for field in declared_writes(term.func))
+    funcs: list[Any] = [term.func for term in cfg.events.values()]
+    # `@writes` on a function, a class or its `__call__`.
+    parts = [part for func in funcs for part in (func, func.__call__)]
+    fields = dict.fromkeys(field for part in parts for field in declared_writes(part))
     return Declared(model_fields=tuple(fields), decimation=cfg.decimation)

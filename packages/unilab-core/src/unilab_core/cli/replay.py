@@ -16,13 +16,12 @@ __all__ = ["command"]
 @click.option("--backend", default="mujoco", show_default=True, help="Physics backend.")
 def command(dump: Path, backend: str) -> int:
     """Steps DUMP again and says what is not finite; fails if it does not come out the same."""
-    from unilab_core.nan_replay import load_dump, replay_dump
+    from unilab_core.nan_replay import replay_dump
 
     try:
-        load_dump(dump)
-    except ValueError as error:
+        report = replay_dump(dump, backend=backend)
+    except ValueError as error:  # no dump, or one whose simulation cannot be built again
         raise BadInputError(str(error)) from error
-    report = replay_dump(dump, backend=backend)
     click.echo(f"found: {report.message}")
     click.echo(f"rows: {list(report.rows)}")
     click.echo(

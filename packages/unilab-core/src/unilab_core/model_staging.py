@@ -1,0 +1,102 @@
+"""Model fields while a reset or the startup is staged: randomised from a baseline, kept where nothing is written."""
+
+from __future__ import annotations
+
+import torch
+
+from unilab_core.errors import nearest
+from unisim.model_layout import ModelLayout
+from unisim.randomization import MODEL_FIELDS
+
+__all__ = ["ModelStaging"]
+
+Elements = slice | torch.Tensor
+
+
+class ModelStaging:
+    """The declared model fields of all rows, (N, ...) float32 each.
+
+    Attributes:
+        baseline: What randomisation starts from: the model's own values, or those of startup events.
+        current: What the rows hold since their last commit.
+    """
+
+    def __init__(
+        self, layout: ModelLayout, num_envs: int, device: torch.device, fields: tuple[str, ...]
+    ) -> None:
+        """Allocates the buffers; every row holds the model's own values."""
+        self.baseline: dict[str, torch.Tensor] = {}
+        for name in fields:
+            nominal = layout.fields[name].nominal_tensor().to(device)
+            self.baseline[name] = nominal.expand(num_envs, *nominal.shape).clone()
+        self.current = {name: values.clone() for name, values in self.baseline.items()}
+        self._staged = {name: values.clone() for name, values in self.baseline.items()}
+        self._is_staged = {n: torch.zeros_like(v, dtype=torch.bool) for n, v in self.baseline.items()}
+        self._touched: list[str] = []
+
+    def begin(self) -> None:
+        """Starts a phase in which nothing is written yet."""
+        for name in self._touched:
+            self._is_staged[name].zero_()
+        self._touched.clear()
+
+    def check_field(self, field: str, owner: str) -> None:
+        """Checks that a field may be written.
+
+        Raises:
+            KeyError: No such field can differ per row; the message lists the nearest.
+            RuntimeError: It was not declared.
+        """
+        if field not in MODEL_FIELDS:
+            raise KeyError(f"{owner}: unknown model field {field!r}; {nearest(field, MODEL_FIELDS)}")
+        if field not in self.baseline:
+            raise RuntimeError(
+                f"{owner}: model field {field!r} was not declared before the backend was made; "
+                f"put @writes({field!r}) on the term"
+            )
+
+    def values(self, field: str, env_ids: torch.Tensor, elements: Elements, *, staging: bool) -> torch.Tensor:
+        """Returns (K, E, ...) fresh: what this phase staged, else the baseline; outside of a phase, `current`."""
+        if not staging:
+            return self.current[field][env_ids][:, elements]
+        staged, is_staged = self._staged[field][env_ids], self._is_staged[field][env_ids]
+        return torch.where(is_staged, staged, self.baseline[field][env_ids])[:, elements]
+
+    def write(
+        self, field: str, values: object, env_ids: torch.Tensor, elements: Elements, owner: str
+    ) -> None:
+        """Stages (K, E, ...) values.
+
+        Raises:
+            TypeError: Not a float32 tensor.
+            ValueError: Another shape.
+        """
+        expected = (env_ids.numel(), *self._staged[field][:, elements].shape[1:])
+        if not isinstance(values, torch.Tensor) or values.dtype != torch.float32:
+            got = values.dtype if isinstance(values, torch.Tensor) else type(values).__name__
+            raise TypeError(f"{owner}: {field} is {got}, expected a float32 tensor")
+        if tuple(values.shape) != expected:
+            raise ValueError(f"{owner}: {field} has shape {tuple(values.shape)}, expected {expected}")
+        if field not in self._touched:
+            self._touched.append(field)
+        rows: tuple[torch.Tensor | slice, ...] = (env_ids, elements)
+        if isinstance(elements, torch.Tensor):
+            rows = (env_ids[:, None], elements)
+        self._staged[field][rows] = values
+        self._is_staged[field][rows] = True
+
+    def payload(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Returns (K, ...) of each field that was written; elements that were not keep what the row holds."""
+        return {
+            name: torch.where(self._is_staged[name][ids], self._staged[name][ids], self.current[name][ids])
+            for name in self._touched
+        }
+
+    def committed(
+        self, ids: torch.Tensor, model: dict[str, torch.Tensor], *, as_baseline: bool = False
+    ) -> None:
+        """Takes over what was committed; of the startup also as the baseline of all later randomisation."""
+        for name, values in model.items():
+            self.current[name][ids] = values
+            if as_baseline:
+                self.baseline[name][ids] = values

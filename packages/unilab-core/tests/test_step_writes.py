@@ -1,0 +1,248 @@
+"""State written by events and commands of a step: seen by later terms at once, committed once before observations."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from core_support import RobotEnv, ScriptedEnv, assert_same, copied, steps, zeros
+
+from unilab_core import ResetRejectedError, SceneEntityCfg
+from unisim.testing import Fault
+
+ONE, TWO = torch.tensor([1]), torch.tensor([2])
+BASE = SceneEntityCfg(body_names=("base",))
+
+
+def joints(env):
+    return env.scene["robot"].data
+
+
+def test_a_later_term_sees_joint_values_at_once_and_the_observation_sees_them_too():
+    seen = {}
+
+    def advance():
+        data = joints(env)
+        data.write_joint_state(torch.tensor([[5.0, 6.0]]), torch.tensor([[7.0, 8.0]]), ONE)
+        seen["later"] = torch.cat([data.joint_pos, data.joint_vel], dim=1)
+
+    with ScriptedEnv() as env, ScriptedEnv() as twin:
+        for each in (env, twin):
+            each.reset()
+            each.step(torch.ones(3, 1))
+        env.inject["_advance"] = advance
+        state, other = env.step(zeros(env)), twin.step(zeros(twin))
+        assert seen["later"][1].tolist() == [5.0, 6.0, 7.0, 8.0]
+        assert state.obs["obs"][1, 1] == 5.0
+        assert torch.equal(state.obs["obs"][[0, 2]], other.obs["obs"][[0, 2]])
+        assert env.backend.get_state_views()["qpos"][1].tolist() == [5.0, 6.0]
+        for name, values in twin.backend.get_state_views().items():
+            assert torch.equal(env.backend.get_state_views()[name][[0, 2]], values[[0, 2]]), name
+
+
+def test_two_writers_of_the_same_rows_compose_in_their_order():
+    def advance():
+        data = joints(env)
+        data.write_joint_state(
+            torch.tensor([[1.0], [1.0]]), torch.zeros(2, 1), torch.tensor([1, 2]), slice(0, 1)
+        )
+        data.write_joint_state(data.joint_pos[ONE] * 3.0, data.joint_vel[ONE] + 0.5, ONE)
+
+    with ScriptedEnv() as env:
+        env.reset()
+        env.inject["_advance"] = advance
+        env.step(zeros(env))
+        before = env.transfer_stats.write
+        assert env.backend.get_state_views()["qpos"].tolist() == [[0.0, 0.0], [3.0, 0.0], [1.0, 0.0]]
+        assert env.backend.get_state_views()["qvel"][1].tolist() == [0.5, 0.5]
+        assert before.transfers == 1
+        assert before.bytes == 2 * (8 + 4 * 4)
+
+
+def test_a_step_in_which_nothing_is_written_moves_no_write():
+    with ScriptedEnv() as env:
+        env.reset()
+        env.inject["_advance"] = lambda: joints(env).write_joint_state(
+            torch.zeros(0, 2), torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64)
+        )
+        steps(env, 3)
+        assert env.transfer_stats.write.transfers == 0
+
+
+def robot(advance=None, look=None, num_envs=4):
+    class Env(RobotEnv):
+        def _advance(self) -> None:
+            if advance is not None:
+                advance(self)
+
+        def _measure(self):
+            return {
+                "speed": joints(self).bodies(BASE).lin_vel_w.norm() + self.scene.sensor("robot/gyro").norm()
+            }
+
+    env = Env(num_envs, look=look)
+    env.reset()
+    return env
+
+
+def test_qa_056_a_push_of_one_row_adds_to_its_velocity_and_leaves_the_others():
+    def push(env):
+        if env.step_counter == 3:
+            data = joints(env)
+            kick = torch.tensor([[1.0, 0.0, 0.0]])
+            data.write_root_velocity(data.root_lin_vel_w[TWO] + kick, data.root_ang_vel_w[TWO], TWO)
+
+    with robot(push) as env, robot() as twin:
+        steps(env, 3)
+        steps(twin, 3)
+        one, two = env.backend.get_state_views(), twin.backend.get_state_views()
+        assert torch.equal(one["qpos"], two["qpos"])
+        assert torch.equal(one["qvel"][[0, 1, 3]], two["qvel"][[0, 1, 3]])
+        torch.testing.assert_close(one["qvel"][2] - two["qvel"][2], torch.tensor([1.0, 0, 0, 0, 0, 0, 0, 0]))
+        assert torch.equal(
+            joints(env).root_lin_vel_w, one["qvel"][:, :3]
+        )  # what terms read is what the engine holds
+
+
+def test_qa_025_body_and_sensor_reads_of_a_written_row_are_fresh_after_the_flush():
+    seen = {}
+
+    def write(env):
+        if env.step_counter == 5:
+            data = joints(env)
+            data.write_root_velocity(torch.tensor([[1.0, 2.0, 0.0]]), torch.tensor([[0.0, 0.0, 3.0]]), ONE)
+            seen["body before the flush"] = data.bodies(BASE).lin_vel_w[1, 0].clone()
+            seen["root before the flush"] = data.root_lin_vel_w[1].clone()
+
+    with robot(write) as env:
+        for _ in range(8):
+            env.step(torch.full((4, 2), 0.2))
+            data = joints(env)
+            body = data.bodies(BASE)
+            torch.testing.assert_close(body.lin_vel_w[:, 0], data.root_lin_vel_w, atol=1e-5, rtol=0)
+            torch.testing.assert_close(body.ang_vel_w[:, 0], data.root_ang_vel_w, atol=1e-5, rtol=0)
+            torch.testing.assert_close(env.scene.sensor("robot/gyro"), data.root_ang_vel_b, atol=1e-5, rtol=0)
+            if env.step_counter == 5:
+                torch.testing.assert_close(body.lin_vel_w[1, 0], torch.tensor([1.0, 2.0, 0.0]))
+        assert seen["root before the flush"].tolist() == [1.0, 2.0, 0.0]
+        assert not torch.allclose(seen["body before the flush"], torch.tensor([1.0, 2.0, 0.0]))
+
+
+def test_qa_048_a_pose_written_in_a_step_turns_the_angular_velocity_written_with_it():
+    half = math.sqrt(0.5)
+
+    def write(env):
+        if env.step_counter == 1:
+            data = joints(env)
+            data.write_root_velocity(torch.zeros(1, 3), torch.tensor([[0.0, 1.0, 0.0]]), ONE)
+            data.write_root_pose(torch.tensor([[0.0, 0.0, 1.0, half, 0.0, 0.0, half]]), ONE)
+
+    with robot(write) as env:
+        steps(env, 1)
+        torch.testing.assert_close(
+            joints(env).root_ang_vel_b[1], torch.tensor([1.0, 0.0, 0.0]), atol=1e-6, rtol=0
+        )
+        torch.testing.assert_close(
+            joints(env).root_ang_vel_w[1], torch.tensor([0.0, 1.0, 0.0]), atol=1e-6, rtol=0
+        )
+
+
+def test_a_row_that_is_pushed_and_ends_in_the_same_step_shows_the_push_in_its_final_observation():
+    with ScriptedEnv(terminate={2: [1]}) as env:
+        env.reset()
+        steps(env, 1)
+        env.inject["_advance"] = lambda: joints(env).write_joint_state(
+            torch.full((1, 2), 5.0), torch.zeros(1, 2), ONE
+        )
+        state = env.step(zeros(env))
+        assert state.final_observation["obs"][1, 1] == 5.0
+        assert state.obs["obs"][1, 1] == 0.0
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    "hook",
+    ["_begin_step", "_terminations", "_rewards", "_measure", "_after_step", "_on_episodes_end", "_before_commit",
+     "_after_commit", "_after_reset"],
+)  # fmt: skip
+def test_a_write_in_any_other_phase_is_refused(hook):
+    env = ScriptedEnv()
+    env.reset()
+    env.inject[hook] = lambda *_: joints(env).write_joint_state(torch.zeros(1, 2), torch.zeros(1, 2), ONE)
+    message = "robot.write_joint_state: state is written by events and commands only, in a reset or a step"
+    call = (lambda: env.reset(ONE)) if hook.startswith(("_on", "_before", "_after_c", "_after_r")) else None
+    with pytest.raises((RuntimeError, ResetRejectedError), match=message):
+        call() if call else env.step(zeros(env))
+    env.close()
+
+
+def test_a_value_that_is_not_finite_names_the_step_and_the_row():
+    env = ScriptedEnv()
+    env.reset()
+    env.inject["_advance"] = lambda: joints(env).write_joint_state(
+        torch.full((1, 2), math.nan), torch.zeros(1, 2), ONE
+    )
+    with pytest.raises(
+        ResetRejectedError, match="ScriptedEnv.step: an event or command wrote .* qpos of row 1, column 0"
+    ):
+        env.step(zeros(env))
+    assert env.faulted
+    env.close()
+
+
+@pytest.mark.parametrize("kind", ["before_commit", "after_first_write"])
+def test_a_backend_that_fails_in_a_write_of_a_step_faults_the_environment(kind):
+    env = ScriptedEnv(faults=(Fault(kind, at=0, call="write_rows"),))
+    env.reset()
+    env.inject["_advance"] = lambda: joints(env).write_joint_state(torch.ones(1, 2), torch.zeros(1, 2), ONE)
+    with pytest.raises((ResetRejectedError, RuntimeError), match="injected"):
+        env.step(zeros(env))
+    assert env.faulted
+    env.close()
+
+
+@pytest.mark.parametrize("call", ["step", "reset"])
+def test_a_hook_of_a_step_must_not_step_or_reset(call):
+    env = ScriptedEnv()
+    env.reset()
+    env.inject["_advance"] = (lambda: env.reset(ONE)) if call == "reset" else (lambda: env.step(zeros(env)))
+    with pytest.raises(RuntimeError, match=f"ScriptedEnv.{call}: a step is running; .* must not call {call}"):
+        env.step(zeros(env))
+    env.close()
+
+
+def test_a_hook_of_a_reset_must_not_step():
+    with ScriptedEnv() as env:
+        env.reset()
+        env.inject["_stage_reset"] = lambda ids: env.step(zeros(env))
+        with pytest.raises(
+            ResetRejectedError, match="ScriptedEnv.step: a reset is running; .* must not call step"
+        ):
+            env.reset(ONE)
+        del env.inject["_stage_reset"]
+        steps(env, 2)
+
+
+def test_startup_writes_model_fields_only():
+    def startup(self, ids):
+        self.scene["robot"].data.write_joint_state(torch.zeros(3, 2), torch.zeros(3, 2), ids)
+
+    with pytest.raises(
+        ValueError, match="startup: RuntimeError: robot.write_joint_state: startup events write model"
+    ):
+        type("Env", (ScriptedEnv,), {"_stage_startup": startup})(3)
+
+
+def test_stepping_inside_and_outside_of_inference_mode_gives_the_same_pushes():
+    def push(env):
+        data = joints(env)
+        data.write_root_velocity(data.root_lin_vel_w[ONE] + 0.1, data.root_ang_vel_w[ONE], ONE)
+
+    with robot(push) as env, robot(push) as twin:
+        for i in range(6):
+            with torch.inference_mode(i % 2 == 0):
+                state = env.step(zeros(env))
+            assert_same(copied(state), copied(twin.step(zeros(twin))))
