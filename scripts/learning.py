@@ -33,6 +33,9 @@ BARS = (
 )
 
 
+SEEDS = [0, 1, 2]
+
+
 def unilab(folder: Path, *args: str) -> str:
     """Runs the command in `folder` and returns what it prints."""
     program = "import sys; from unilab_core.cli import main; sys.exit(main())"
@@ -60,15 +63,25 @@ def measure(bar: Bar, seed: int, folder: Path) -> dict[str, Any]:
         result = json.loads(unilab(folder, "eval", str(checkpoint), "--episodes", "64", "--json"))
         score = 1000.0 * result["policy"]["reward_per_step"]
         curve.append({"env_steps": steps[result["iteration"]], "score": round(score, 1)})
-    passed = next((point for point in curve if point["score"] > bar.score), None)
-    return {"seed": seed, "train_s": round(train_s, 1), "first_over_bar": passed, "curve": curve}
+    return {
+        "seed": seed,
+        "train_s": round(train_s, 1),
+        "first_over_bar": first_over(bar, curve),
+        "curve": curve,
+    }
+
+
+def first_over(bar: Bar, curve: list[dict[str, float]]) -> dict[str, float] | None:
+    """Returns the first point of a curve over the bar within its steps, or None."""
+    within = (point for point in curve if point["env_steps"] <= bar.env_steps)
+    return next((point for point in within if point["score"] > bar.score), None)
 
 
 def main() -> int:
     """Measures the tasks named on the command line, by default all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tasks", nargs="*", help="tasks to measure; all by default")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     chosen = parser.parse_args()
     unknown = set(chosen.tasks) - {bar.task for bar in BARS}
     if unknown:

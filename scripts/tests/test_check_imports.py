@@ -113,6 +113,12 @@ def test_an_extra_may_be_imported_inside_a_function_or_for_types_anywhere(tree):
     assert check(tree.root) == []
 
 
+def test_a_block_for_the_opposite_of_type_checking_is_imported_at_once(tree):
+    text = "from typing import TYPE_CHECKING\nif not TYPE_CHECKING:\n    import fast_engine\n"
+    tree.write("packages/ground/src/ground/bad.py", text)
+    assert [line.split(":")[1] for line in check(tree.root)] == ["3"]
+
+
 def test_the_other_branch_of_a_type_checking_block_is_imported_at_once(tree):
     text = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    pass\nelse:\n    import fast_engine\n"
     tree.write("packages/ground/src/ground/bad.py", text)

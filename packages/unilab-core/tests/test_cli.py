@@ -110,8 +110,16 @@ def test_a_defect_keeps_its_traceback():
         main(["raise", "failed"])
 
 
-def test_an_interrupt_gives_exit_code_130():
-    assert main(["raise", "interrupted"]) == 130
+def test_an_interrupt_is_a_failure_because_130_promises_a_checkpoint(capsys):
+    assert main(["raise", "interrupted"]) == 1
+    assert capsys.readouterr().err.endswith("Interrupted.\n")
+
+
+def test_a_command_of_a_missing_layer_names_what_to_install(capsys):
+    assert main(["train", "cartpole-balance"]) == 2
+    assert (
+        "'train' needs another layer: pip install 'unilab-rl[cli,rsl-rl]>=2.0,<3'" in capsys.readouterr().err
+    )
 
 
 TASK = TaskSpec("cartpole-balance", "m:f", {"sac": "m:s", "ppo": "m:p"}, summary="Balance a pole")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,12 @@ def _files(folder: Path) -> list[str]:
 
 
 def test_list_shows_both_tasks_and_imports_no_engine(cli: Cli):
+    program = (
+        "import sys; from unilab_core.cli import main; main(['list', '--json']); "
+        "print(*sorted({'torch', 'mujoco', 'rsl_rl'} & set(sys.modules)), file=sys.stderr)"
+    )
+    listed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert listed.stderr.strip() == ""
     found = json.loads(cli("list", "--json").stdout)
     assert [task["name"] for task in found["tasks"]] == ["cartpole-balance", "cartpole-swingup"]
     assert found["backends"] == ["mujoco"]
@@ -28,7 +35,7 @@ def test_list_shows_both_tasks_and_imports_no_engine(cli: Cli):
 
 
 def test_training_reaches_95_percent_of_the_maximum_return(cli: Cli, tmp_path: Path):
-    trained = cli("train", "cartpole-balance", "--iterations", "25")
+    trained = cli("train", "cartpole-balance")
     assert trained.returncode == 0, trained.stderr
     run = next((tmp_path / "runs" / "cartpole-balance").iterdir())
     assert f"unilab eval runs/cartpole-balance/{run.name}" in trained.stdout
@@ -100,6 +107,8 @@ def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(
         (["train", "cartpole-balance", "--algo", "pppo"], "'ppo'"),
         (["train", "cartpole-balance", "--backend", "mujco"], "did you mean 'mujoco'"),
         (["train", "cartpole-balance", "--device", "cuda"], "'cuda'"),
+        (["train", "cartpole-balance", "--device", "banana"], "'banana' is no torch device"),
+        (["train", "cartpole-balance", "--seed", "99999999999999999999999"], "seed"),
         (["train", "cartpole-balance", "--num-envs", "0"], "num-envs"),
         (["eval", "latest"], "no run"),
     ],

@@ -18,16 +18,16 @@ _TIP = SceneEntityCfg(site_names=("tip",))
 
 
 def _derived(env) -> torch.Tensor:
-    """Everything the engine derives: a body, a site and one sensor of each stage, (N, 13 + 13 + 9)."""
+    """Everything the engine derives: a body, a site, a position and a velocity sensor, (N, 13 + 13 + 6)."""
     data = env.scene["robot"].data
     handles = (data.bodies(_POLE), data.sites(_TIP))
     columns = [getattr(h, f)[:, 0] for h in handles for f in ("pos_w", "quat_w", "lin_vel_w", "ang_vel_w")]
-    return torch.cat([*columns, *(env.scene.sensor(n) for n in ("where", "speed", "acceleration"))], dim=-1)
+    return torch.cat([*columns, *(env.scene.sensor(n) for n in ("where", "speed"))], dim=-1)
 
 
 def _make():
     cfg = cartpole_swingup()
-    kinds = {"where": "framepos", "speed": "velocimeter", "acceleration": "accelerometer"}
+    kinds = {"where": "framepos", "speed": "velocimeter"}
     scene = SceneCfg(
         entities=cfg.scene.entities,
         sensors=tuple(BuiltinSensorCfg(name=n, kind=k, target="robot/tip") for n, k in kinds.items()),
@@ -89,7 +89,7 @@ def test_200_steps_with_resets_read_what_an_independent_forward_computes():
             data = env.scene["robot"].data
             for row in range(N):
                 expected = _expected(model, data.joint_pos[row].numpy(), data.joint_vel[row].numpy())
-                got = state.obs["obs"][row, :32].numpy()
+                got = state.obs["obs"][row].numpy()
                 np.testing.assert_allclose(
                     _same_orientation(got), _same_orientation(expected), atol=1e-5, rtol=1e-5
                 )
@@ -99,7 +99,7 @@ def test_200_steps_with_resets_read_what_an_independent_forward_computes():
 def test_transfers_and_bytes_follow_the_rule():
     with _make() as env:
         env.reset()
-        width = 2 + 2 + 1 + 13 + 13 + 9
+        width = 2 + 2 + 1 + 13 + 13 + 6
         before = env.transfer_stats
         for step in range(100):
             if step % 10 == 5:

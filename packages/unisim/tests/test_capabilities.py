@@ -79,6 +79,9 @@ def test_a_device_that_is_accepted_and_there_is_no_problem():
 
 
 def test_a_device_that_is_not_accepted_is_a_problem():
+    assert str(device_problem("banana", ("cpu", "cuda"))).startswith(
+        "device 'banana' is no torch device; expected"
+    )
     assert device_problem("mps", ("cpu", "cuda")) == "device 'mps' is not one of ('cpu', 'cuda')"
 
 

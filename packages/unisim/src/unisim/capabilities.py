@@ -91,7 +91,12 @@ def device_problem(device: str, accepted: Sequence[str]) -> str | None:
     """
     import torch
 
-    wanted = torch.device(device)
+    try:
+        wanted = torch.device(device)
+    except RuntimeError:
+        return (
+            f"device {device!r} is no torch device; expected one of {tuple(accepted)}, for example 'cuda:0'"
+        )
     if wanted.type not in accepted:
         return f"device {device!r} is not one of {tuple(accepted)}"
     if wanted.type == "cuda":

@@ -14,6 +14,12 @@ __all__ = ["run"]
 
 GROUP = "unilab.commands"
 
+# Commands that a layer above brings, so that a missing layer is named instead of a misspelling.
+_HOMES = {
+    "train": "unilab-rl[cli,rsl-rl]>=2.0,<3",
+    "eval": "unilab-rl[cli,rsl-rl]>=2.0,<3",
+}
+
 _BAD_INPUT = (ConfigError, CapabilityError, UnknownNameError)
 
 
@@ -37,6 +43,8 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Like click's, but an unknown name is answered with the nearest ones."""
         names = self.list_commands(ctx)
+        if args and args[0] not in names and args[0] in _HOMES:
+            raise click.UsageError(f"{args[0]!r} needs another layer: pip install '{_HOMES[args[0]]}'", ctx)
         if args and args[0] not in names and not args[0].startswith("-"):
             raise click.UsageError(f"unknown command {args[0]!r}; {nearest(args[0], names)}", ctx)
         return super().resolve_command(ctx, args)
@@ -63,7 +71,9 @@ def run(args: list[str]) -> int:
         error.show(sys.stderr)
         return error.exit_code
     except click.Abort:
-        return 130
+        # 130 promises a loadable checkpoint, which only a command that wrote one can return.
+        sys.stderr.write("Interrupted.\n")
+        return 1
     except _BAD_INPUT as error:
         if debug:
             traceback.print_exc()
