@@ -202,10 +202,17 @@ def test_an_episode_length_is_copied_in(env):
 
 
 @pytest.mark.parametrize(
-    "values", [torch.tensor([1, 2]), torch.tensor([1.0, 2.0, 3.0]), torch.zeros(3, 1).long()]
+    ("values", "kind", "message"),
+    [
+        (torch.tensor([1, 2]), ValueError, r"got torch.int64 \(2,\), expected torch.int64 \(3,\)"),
+        (torch.zeros(3, 1).long(), ValueError, r"got torch.int64 \(3, 1\), expected torch.int64 \(3,\)"),
+        (torch.tensor([1.0, 2.0, 3.0]), TypeError, r"got torch.float32 \(3,\), expected torch.int64 \(3,\)"),
+        ([1, 2, 3], TypeError, r"got list, expected torch.int64 \(3,\)"),
+        (torch.tensor([1, -2, 3]), ValueError, "got -2, expected no negative length"),
+    ],
 )
-def test_an_episode_length_of_another_kind_is_refused(env, values):
-    with pytest.raises(ValueError, match=r"ScriptedEnv.episode_length: got .*, expected torch.int64 \(3,\)"):
+def test_an_episode_length_of_another_kind_is_refused(env, values, kind, message):
+    with pytest.raises(kind, match="ScriptedEnv.episode_length: " + message):
         env.episode_length = values
 
 

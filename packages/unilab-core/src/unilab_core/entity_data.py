@@ -185,9 +185,14 @@ class EntityData:
         Raises:
             RuntimeError: Neither a reset is being staged nor may events of a step write now.
         """
-        self._staging.check_rows(env_ids, f"{self._layout.name}.write_joint_state", "qpos", "qvel")
-        self._staging.qpos[env_ids[:, None], self._joint_q[joint_ids]] = pos
-        self._staging.qvel[env_ids[:, None], self._joint_v[joint_ids]] = vel
+        owner = f"{self._layout.name}.write_joint_state"
+        self._staging.check_rows(env_ids, owner, "qpos", "qvel")
+        columns_q, columns_v = self._joint_q[joint_ids], self._joint_v[joint_ids]
+        shape = (env_ids.numel(), columns_q.numel())
+        self._staging.check_values(pos, shape, f"{owner}: pos")
+        self._staging.check_values(vel, shape, f"{owner}: vel")
+        self._staging.qpos[env_ids[:, None], columns_q] = pos
+        self._staging.qvel[env_ids[:, None], columns_v] = vel
 
     def write_root_pose(self, pose: torch.Tensor, env_ids: torch.Tensor) -> None:
         """Stages the root pose, (K, 7) position (m) and orientation (wxyz) in the world; keeps its world velocity.
@@ -196,6 +201,7 @@ class EntityData:
             RuntimeError: Nothing may be written now, or the root is fixed to the world.
         """
         start, v_start = self._free_root("write_root_pose", env_ids, "qpos", "qvel")
+        self._staging.check_values(pose, (env_ids.numel(), 7), f"{self._layout.name}.write_root_pose: pose")
         qpos, spin = self._staging.qpos, self._staging.qvel[env_ids, v_start + 3 : v_start + 6]
         spin_w = quat_apply(qpos[env_ids, start + 3 : start + 7], spin)
         qpos[env_ids, start : start + 7] = pose
@@ -212,6 +218,9 @@ class EntityData:
             RuntimeError: Nothing may be written now, or the root is fixed to the world.
         """
         q_start, start = self._free_root("write_root_velocity", env_ids, "qvel")
+        owner = f"{self._layout.name}.write_root_velocity"
+        self._staging.check_values(lin_vel_w, (env_ids.numel(), 3), f"{owner}: lin_vel_w")
+        self._staging.check_values(ang_vel_w, (env_ids.numel(), 3), f"{owner}: ang_vel_w")
         quat = self._staging.qpos[env_ids, q_start + 3 : q_start + 7]
         self._staging.qvel[env_ids, start : start + 3] = lin_vel_w
         self._staging.qvel[env_ids, start + 3 : start + 6] = quat_apply_inverse(quat, ang_vel_w)

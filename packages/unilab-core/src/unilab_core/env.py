@@ -15,6 +15,7 @@ from unilab_core.nan_replay import describe_dump
 from unilab_core.recording import check_observations
 from unilab_core.reset_selectors import resolve_reset_env_ids
 from unilab_core.reset_transaction import EpisodeLog
+from unilab_core.rng import EnvRng
 from unilab_core.state import Observations, TorchEnvState
 from unilab_core.verdict import (
     check_actions,
@@ -70,14 +71,14 @@ class TorchEnv(EnvBase, ABC):
         self._check_idle("step")
         self._check_pending(owner)
         check_actions(actions, self.num_envs, self.num_actions, self.device, owner)
-        actions = actions.detach()  # buffers that outlive a step must not grow its autograd graph
+        # Buffers outlive a step, and must not grow the graph of an action or of a term's module.
+        with torch.no_grad():
+            return self._checked_step(actions.detach(), owner)
+
+    def _checked_step(self, actions: torch.Tensor, owner: str) -> TorchEnvState:
         started = time.perf_counter()
-        ctrl = self._control(actions)
-        check_control(ctrl, self.num_envs, self._control_width, self.device, owner)
-        self._io.count_verdict(2)
-        verdict, _ = read_verdict({"actions": actions, "control": ctrl})
-        if not all(verdict.values()):
-            raise NonFiniteError(describe_non_finite(owner, {"actions": actions, "control": ctrl}, {}))
+        ctrl = check_control(self._control(actions), self.num_envs, self._control_width, self.device, owner)
+        self._judge_before_physics({"actions": actions, "control": ctrl}, owner)
         self._stepping = True
         try:
             state, done = self._transition(ctrl, started)
@@ -89,6 +90,20 @@ class TorchEnv(EnvBase, ABC):
         if done is not None:
             self._finish_episodes(done, state)
         return state
+
+    def _judge_before_physics(self, watched: dict[str, torch.Tensor], owner: str) -> None:
+        """The one read before physics: the action, its control, and observations of rows reset since the last one."""
+        if self._unjudged:
+            watched = {**watched, **self._obs}
+        self._io.count_verdict(len(watched))
+        verdict, _ = read_verdict(watched)
+        if all(verdict.values()):
+            self._unjudged = False
+            return
+        error = NonFiniteError(describe_non_finite(owner, watched, self.describe().observations))
+        if any(not finite for name, finite in verdict.items() if name in self._obs):
+            self._fault(error)  # a reset gave what is not finite, and the rows have nothing to fall back on
+        raise error
 
     def _check_pending(self, owner: str) -> None:
         if self._pending:
@@ -188,6 +203,7 @@ class TorchEnv(EnvBase, ABC):
             return
         try:
             state.info["episode"] = self._transaction.run(ids)
+            self._unjudged = True
         except BaseException as error:
             if self._transaction.committed:
                 self._fault(error)
@@ -227,8 +243,11 @@ class TorchEnv(EnvBase, ABC):
             raise ValueError(f"{owner}: seed={seed} with env_ids; a seed restarts all rows, drop env_ids")
         ids = resolve_reset_env_ids(env_ids, num_envs=self.num_envs, device=self.device, owner=owner)
         info: dict[str, Any] = {"log": {}, "timing": {}}
+        if seed is not None:
+            EnvRng(seed, self.device)  # refuses what is no seed before anything changes
         if ids.numel():
-            info["episode"] = self._reset_rows(ids.sort().values, seed)
+            with torch.no_grad():
+                info["episode"] = self._reset_rows(ids.sort().values, seed)
         return {group: rows[ids] for group, rows in self._obs.items()}, info
 
     def _reset_rows(self, ids: torch.Tensor, seed: int | None) -> EpisodeLog:
@@ -245,9 +264,19 @@ class TorchEnv(EnvBase, ABC):
             else:
                 self.rng.set_state(before)
             raise
+        self._check_reset_observations(ids)
         self._guard.remember(self._obs)
         self._pending.difference_update(ids.tolist())
         return log
+
+    def _check_reset_observations(self, ids: torch.Tensor) -> None:
+        rows = {group: values[ids] for group, values in self._obs.items()}
+        verdict, _ = read_verdict(rows)
+        if not all(verdict.values()):
+            message = describe_non_finite(f"{self._name}.reset", self._obs, self.describe().observations)
+            error = NonFiniteError(message)
+            self._fault(error)
+            raise error
 
     def _clear_counters(self, ids: torch.Tensor) -> EpisodeLog:
         """Core's own part of clearing rows: lengths and returns, and what the log says of them."""

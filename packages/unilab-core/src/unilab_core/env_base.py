@@ -13,7 +13,7 @@ from unilab_core.description import EnvDescription
 from unilab_core.entity_data import EntityData
 from unilab_core.env_cfg import TorchEnvCfg
 from unilab_core.env_hooks import EnvHooks
-from unilab_core.env_state import pack_state, unpack_state
+from unilab_core.env_state import check_state, pack_state
 from unilab_core.errors import CapabilityError, ConfigError, EnvFaultedError
 from unilab_core.io import BackendIO, make_io
 from unilab_core.nan_guard import NanGuard
@@ -30,6 +30,7 @@ from unilab_core.timing import seconds_to_steps
 from unilab_core.training_state import export_training_state, parse_training_state
 from unisim.contract import Declared, SimBackend
 from unisim.model_layout import ModelLayout
+from unisim.reset import ResetPayload, validate_payload
 from unisim.transfer import TransferStats
 
 __all__ = ["EnvBase"]
@@ -73,7 +74,7 @@ class EnvBase(EnvHooks, ABC):
         try:
             self.device = resolve_device(device)
             # A buffer born in inference mode could never be written in place outside it.
-            with torch.inference_mode(False):
+            with torch.inference_mode(False), torch.no_grad():
                 self._construct(seed)
         except BaseException:
             backend.close()
@@ -104,6 +105,8 @@ class EnvBase(EnvHooks, ABC):
         self._terminated = torch.zeros(n, dtype=torch.bool, device=device)
         self._truncated = torch.zeros(n, dtype=torch.bool, device=device)
         self._pending: set[int] = set(range(n))  # host memory: the device need not be asked
+        self._unjudged = False
+        """Whether rows were reset whose observations no verdict has seen yet."""
         self._guard = NanGuard(self.cfg.nan_guard, self._obs)
         registry = self._make_registry(())
         record_reads(
@@ -112,23 +115,33 @@ class EnvBase(EnvHooks, ABC):
             self._staging,
             registry,
             self._control_width,
+            self._validate_payload,
             lambda observed: check_observations(self._name, groups, observed, n),
         )
         self._io.freeze()
         self._registry = self._make_registry([self._io.column(key) for key in self._io.keys])
         self._transaction = ResetTransaction(
             self,
-            model,
             self._io,
             self._staging,
             self._registry,
-            model_fields=declared.model_fields,
+            validate=self._validate_payload,
             owner=f"{self._name}.reset",
         )
         self._state = TorchEnvState(
             self._obs, self._reward, self._terminated, self._truncated, {"log": {}, "timing": {}}
         )
         self._commit_startup(torch.arange(n, device=device))
+
+    def _validate_payload(self, payload: ResetPayload) -> None:
+        """Checks what a reset or the startup staged, before any of it is written."""
+        validate_payload(
+            payload,
+            self.model_layout,
+            num_envs=self.num_envs,
+            owner=f"{self._name}.reset",
+            declared=self.declared.model_fields,
+        )
 
     @abstractmethod
     def _clear_counters(self, ids: torch.Tensor) -> EpisodeLog:
@@ -220,10 +233,19 @@ class EnvBase(EnvHooks, ABC):
 
     @episode_length.setter
     def episode_length(self, values: torch.Tensor) -> None:
-        if values.dtype != torch.int64 or tuple(values.shape) != (self.num_envs,):
+        self._check_usable("episode_length")
+        given: object = values
+        expected = f"expected torch.int64 ({self.num_envs},)"
+        if not isinstance(given, torch.Tensor):
+            raise TypeError(f"{self._name}.episode_length: got {type(given).__name__}, {expected}")
+        got = f"{self._name}.episode_length: got {given.dtype} {tuple(given.shape)}, {expected}"
+        if given.dtype != torch.int64:
+            raise TypeError(got)
+        if tuple(given.shape) != (self.num_envs,):
+            raise ValueError(got)
+        if bool((given < 0).any()):
             raise ValueError(
-                f"{self._name}.episode_length: got {values.dtype} {tuple(values.shape)}, "
-                f"expected torch.int64 ({self.num_envs},)"
+                f"{self._name}.episode_length: got {int(given.min())}, expected no negative length"
             )
         self._episode_length.copy_(values)
 
@@ -326,8 +348,20 @@ class EnvBase(EnvHooks, ABC):
             EnvFaultedError: An earlier failure left no defined state.
         """
         self._check_usable("load_state_dict")
-        unpack_state(state, self._backend, self._registry)
-        self._io.read()
+        check_state(state, self._registry, self.num_envs)
+        try:
+            self._backend.restore(state["backend"])
+        except ValueError:
+            raise  # the backend checks before it writes
+        except BaseException as error:
+            self._fault(error)
+            raise
+        try:
+            self._registry.load_state_dict(state["values"])
+            self._io.read()
+        except BaseException as error:
+            self._fault(error)
+            raise
         self._guard.remember(self._obs)
         self._state.final_observation = None
         self._state.info = {"log": {}, "timing": {}}

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from unilab_core.row_state import RowStateRegistry
+from unilab_core.training_state import export_training_state, parse_training_state
 from unisim.contract import SimBackend
 
-__all__ = ["pack_state", "unpack_state"]
+__all__ = ["check_state", "pack_state"]
 
 _VERSION = 1
 _KEYS = {"version", "values", "backend"}
@@ -19,8 +20,8 @@ def pack_state(backend: SimBackend, registry: RowStateRegistry) -> dict[str, Any
     return {"version": _VERSION, "values": registry.state_dict(), "backend": dict(backend.snapshot())}
 
 
-def unpack_state(state: Mapping[str, Any], backend: SimBackend, registry: RowStateRegistry) -> None:
-    """Writes a state that `pack_state` returned; everything is checked before anything is written.
+def check_state(state: Mapping[str, Any], registry: RowStateRegistry, num_envs: int) -> None:
+    """Checks what `pack_state` returned before anything of it is written; the backend checks its own part.
 
     Raises:
         ValueError: Of another version, task or number of rows.
@@ -30,6 +31,9 @@ def unpack_state(state: Mapping[str, Any], backend: SimBackend, registry: RowSta
             f"environment state: got keys {sorted(state)}, version {state.get('version')!r}; "
             f"expected {sorted(_KEYS)}, version {_VERSION}"
         )
-    registry.check_state_dict(state["values"])
-    backend.restore(state["backend"])  # checks before it writes
-    registry.load_state_dict(state["values"])
+    values = state["values"]
+    registry.check_state_dict(values)
+    parse_training_state(export_training_state(values["step_counter"]))
+    rows = values["_pending"]
+    if any(type(row) is not int or not 0 <= row < num_envs for row in rows):
+        raise ValueError(f"environment state: _pending is {rows[:8]}, expected rows 0 <= row < {num_envs}")

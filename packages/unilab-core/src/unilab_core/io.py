@@ -37,6 +37,7 @@ class BackendIO(ABC):
         self._random: torch.Generator | None = None
         self._drawn: dict[str, torch.Tensor] = {}
         self.frozen = False
+        self._closed = False
         for key in _STATE:
             self.column(key)
 
@@ -59,6 +60,8 @@ class BackendIO(ABC):
         """
         values = self._keys.get(key)
         if values is None:
+            if self._closed:
+                raise RuntimeError(f"{key!r} is read after close: the environment is closed")
             if self.frozen:
                 raise RuntimeError(
                     f"{key!r} is read outside the frozen plan: no term read it while reads were recorded, so it must "
@@ -130,6 +133,7 @@ class BackendIO(ABC):
 
     def close(self) -> None:
         """Closes the backend; idempotent."""
+        self._closed = True
         self._keys.clear()
         self._backend.close()
 

@@ -14,6 +14,7 @@ from unilab_core.reads import declared_reads
 from unilab_core.row_state import RowStateRegistry
 from unilab_core.staging import Staging
 from unilab_core.verdict import check_control
+from unisim.reset import ResetPayload
 
 __all__ = ["check_groups", "check_observations", "record_reads"]
 
@@ -87,6 +88,7 @@ def record_reads(
     staging: Staging,
     registry: RowStateRegistry,
     control_width: int,
+    validate: Callable[[ResetPayload], None],
     check: Callable[[Mapping[str, torch.Tensor]], None],
 ) -> None:
     """Runs everything that a start, a reset and a step run, twice, and puts back whatever that changed.
@@ -100,6 +102,7 @@ def record_reads(
         staging: Takes the writes, which are dropped.
         registry: Puts back what terms remember.
         control_width: C, what `_control` must return.
+        validate: Called with what was staged, as before a commit.
         check: Called with the observations of the first run.
 
     Raises:
@@ -111,13 +114,13 @@ def record_reads(
         with_label(f"@reads({key!r})", lambda key=key: io.column(key))  # type: ignore[misc] # a default argument
     saved = registry.save(ids)
     try:
-        for label, call in _calls(env, io, staging, ids, control_width):
+        for label, call in _calls(env, io, staging, ids, control_width, validate):
             with_label(label, call)
         with_label("observations", lambda: check(env._observe(None)))
         registry.check_constants(saved)
         registry.restore(saved)
         with io.random_values(_RANDOM_SEED):
-            for label, call in _calls(env, io, staging, ids, control_width):
+            for label, call in _calls(env, io, staging, ids, control_width, validate):
                 _try(label, call)
     finally:
         staging.close()
@@ -125,7 +128,12 @@ def record_reads(
 
 
 def _calls(
-    env: EnvHooks, io: BackendIO, staging: Staging, ids: torch.Tensor, control_width: int
+    env: EnvHooks,
+    io: BackendIO,
+    staging: Staging,
+    ids: torch.Tensor,
+    control_width: int,
+    validate: Callable[[ResetPayload], None],
 ) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yields labelled calls in the order of construction, reset and step."""
     for label, startup, hook in (("startup", True, env._stage_startup), ("reset", False, env._stage_reset)):
@@ -133,6 +141,7 @@ def _calls(
             yield "on_episodes_end", lambda: env._on_episodes_end(ids)
         staging.open_reset(ids, io.column("qpos"), io.column("qvel"), startup=startup)
         yield label, lambda hook=hook: hook(ids)  # type: ignore[misc] # a default argument
+        yield label, lambda: validate(staging.reset_payload())
         staging.close()
     yield "before_commit", lambda: env._before_commit(ids)
     yield "clear_rows", lambda: env._clear_rows(ids)
@@ -141,9 +150,11 @@ def _calls(
     owner = type(env).__name__
     yield "control", lambda: check_control(env._control(zeros), ids.numel(), control_width, ids.device, owner)
     yield "begin_step", env._begin_step
-    staging.open_step(io.column("qpos"), io.column("qvel"))
-    yield from env._recordable_calls()
-    staging.close()
+    for label, call in env._recordable_calls():
+        if label == "advance":  # the only phase of a step in which state may be written
+            staging.open_step(io.column("qpos"), io.column("qvel"))
+        yield label, call
+        staging.close()
     yield "after_step", env._after_step
     yield "after_reset", lambda: env._after_reset(ids)
 

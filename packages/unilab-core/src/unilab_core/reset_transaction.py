@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -10,8 +11,7 @@ from unilab_core.errors import ResetRejectedError
 from unilab_core.io import BackendIO
 from unilab_core.row_state import ConstantChangedError, RowStateRegistry, SavedRows
 from unilab_core.staging import Staging
-from unisim.model_layout import ModelLayout
-from unisim.reset import ResetPayload, validate_payload
+from unisim.reset import ResetPayload
 
 __all__ = ["EpisodeLog", "ResetHooks", "ResetTransaction"]
 
@@ -44,27 +44,25 @@ class ResetTransaction:
     """Stages, validates and commits a reset of selected rows: manual, selected-row and automatic alike.
 
     Attributes:
-        committed: Whether the last run got past the point where it could be taken back.
+        committed: Whether a run that failed got past the point where it could be taken back.
     """
 
     def __init__(
         self,
         hooks: ResetHooks,
-        model: ModelLayout,
         io: BackendIO,
         staging: Staging,
         registry: RowStateRegistry,
         *,
-        model_fields: tuple[str, ...],
+        validate: Callable[[ResetPayload], None],
         owner: str,
     ) -> None:
         """Remembers its parts; `owner` names the environment in error messages."""
         self._hooks = hooks
-        self._model = model
         self._io = io
         self._staging = staging
         self._registry = registry
-        self._model_fields = model_fields
+        self._validate = validate
         self._owner = owner
         self._running = False
         self.committed = False
@@ -90,7 +88,9 @@ class ResetTransaction:
         self._running = True
         self.committed = False
         try:
-            return self._run(ids)
+            log = self._run(ids)
+            self.committed = False  # nothing failed; a later error is not this run's
+            return log
         finally:
             self._running = False
             self._staging.close()
@@ -133,13 +133,7 @@ class ResetTransaction:
         self._hooks._stage_reset(ids)
         payload = staging.reset_payload()
         staging.close()
-        validate_payload(
-            payload,
-            self._model,
-            num_envs=staging.qpos.shape[0],
-            owner=self._owner,
-            declared=self._model_fields,
-        )
+        self._validate(payload)
         return payload
 
     def _commit(self, payload: ResetPayload) -> None:

@@ -34,12 +34,12 @@ class EnvRng:
 
         Raises:
             TypeError: `seed` is not an int.
-            ValueError: `seed` is negative.
+            ValueError: `seed` is negative or has more than 63 bits.
         """
         if isinstance(seed, bool) or not isinstance(seed, int):
             raise TypeError(f"EnvRng.seed: seed is a {type(seed).__name__}, expected an int")
-        if seed < 0:
-            raise ValueError(f"EnvRng.seed: seed is {seed}, expected seed >= 0")
+        if not 0 <= seed < 2**63:
+            raise ValueError(f"EnvRng.seed: seed is {seed}, expected 0 <= seed < 2**63")
         self.generator.manual_seed(seed)
 
     def uniform(self, low: float | torch.Tensor, high: float | torch.Tensor, size: Size) -> torch.Tensor:

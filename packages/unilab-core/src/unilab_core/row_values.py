@@ -58,7 +58,9 @@ def check_like(path: str, value: object, new: object) -> None:
         ValueError: A tensor of another shape or dtype, or a value of another kind; names the path.
     """
     if isinstance(value, torch.Generator):
-        value = value.get_state()
+        check_like(path, value.get_state(), new)
+        _try_generator_state(path, value, new)
+        return
     if isinstance(value, torch.Tensor):
         if not isinstance(new, torch.Tensor) or new.shape != value.shape or new.dtype != value.dtype:
             got = f"{new.dtype} {tuple(new.shape)}" if isinstance(new, torch.Tensor) else type(new).__name__
@@ -66,18 +68,33 @@ def check_like(path: str, value: object, new: object) -> None:
                 f"environment state: {path} is {got}, expected {value.dtype} {tuple(value.shape)}"
             )
         return
-    if _kind(value) != _kind(new) and not {_kind(value), _kind(new)} <= {"nothing", "number", "text"}:
+    if _kind(value) != _kind(new) and not {_kind(value), _kind(new)} <= {
+        "nothing",
+        "number",
+        "text",
+        "truth",
+    }:
         raise ValueError(
             f"environment state: {path} is a {type(new).__name__}, expected a {type(value).__name__}"
         )
-    if {_kind(value), _kind(new)} == {"number", "text"}:
+    if len({_kind(value), _kind(new)} - {"nothing"}) == 2:
         raise ValueError(f"environment state: {path} is {new!r}, expected a {type(value).__name__}")
+
+
+def _try_generator_state(path: str, generator: torch.Generator, new: object) -> None:
+    """A state of the right size may still be none: only a generator can tell."""
+    try:
+        torch.Generator(device=generator.device).set_state(new)  # type: ignore[arg-type] # whatever was given
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"environment state: {path} is no state of a random generator: {error}") from error
 
 
 def _kind(value: object) -> str:
     if value is None:
         return "nothing"  # an attribute that may be absent
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool):
+        return "truth"
+    if isinstance(value, int | float):
         return "number"
     if isinstance(value, str):
         return "text"

@@ -33,6 +33,7 @@ class Staging:
         self, layout: ModelLayout, num_envs: int, device: torch.device, model_fields: tuple[str, ...] = ()
     ) -> None:
         """Allocates the buffers."""
+        self._n = num_envs
         self._default_qpos = torch.tensor(layout.default_qpos, dtype=torch.float32, device=device)
         self._default_qvel = torch.tensor(layout.default_qvel, dtype=torch.float32, device=device)
         self.qpos = self._default_qpos.expand(num_envs, -1).clone()
@@ -78,6 +79,7 @@ class Staging:
         self._present = (qpos, qvel)
         self._written.clear()
         self._parts.clear()
+        self._outside.zero_()
         self._phase = "step"
 
     def close(self) -> None:
@@ -94,8 +96,11 @@ class Staging:
         """Admits a write of parts of the state of rows; leaving the rows being reset is raised by `reset_payload`.
 
         Raises:
+            TypeError: `env_ids` is no 1-D int64 tensor.
+            ValueError: `env_ids` is out of range.
             RuntimeError: Neither a reset is being staged nor may events of a step write now.
         """
+        self._check_ids(env_ids, owner)
         if self._phase == "step":
             if not self._written:
                 assert self._present is not None
@@ -109,6 +114,43 @@ class Staging:
             raise RuntimeError(f"{owner}: startup events write model fields; state is that of each reset")
         else:
             raise RuntimeError(f"{owner}: state is written by events and commands only, in a reset or a step")
+
+    def _check_ids(self, env_ids: object, owner: str) -> None:
+        """Checks row ids of a write; where asking would make a term wait for the device, the range is noted instead.
+
+        Raises:
+            TypeError: Not a 1-D int64 tensor; a mask says how to convert it.
+            ValueError: Out of range.
+        """
+        if not isinstance(env_ids, torch.Tensor) or env_ids.dtype != torch.int64 or env_ids.ndim != 1:
+            is_mask = isinstance(env_ids, torch.Tensor) and env_ids.dtype == torch.bool
+            remedy = (
+                "convert the mask: mask.nonzero().flatten()"
+                if is_mask
+                else "pass the env_ids the term was given"
+            )
+            raise TypeError(f"{owner}: env_ids is no 1-D int64 tensor of rows; {remedy}")
+        if env_ids is self._ids or not env_ids.numel():
+            return
+        low, high = env_ids.aminmax()
+        if env_ids.device.type != "cpu":
+            self._outside |= (low < 0) | (high >= self._n)
+        elif int(low) < 0 or int(high) >= self._n:
+            wrong = int(low) if int(low) < 0 else int(high)
+            raise ValueError(f"{owner}: env_ids holds {wrong}; expected 0 <= id < num_envs = {self._n}")
+
+    def check_values(self, values: object, shape: tuple[int, ...], owner: str) -> None:
+        """Checks what is to be written, which torch would broadcast or cast in silence.
+
+        Raises:
+            TypeError: Not a float32 tensor.
+            ValueError: Another shape.
+        """
+        if not isinstance(values, torch.Tensor) or values.dtype != torch.float32:
+            got = values.dtype if isinstance(values, torch.Tensor) else type(values).__name__
+            raise TypeError(f"{owner} got {got}, expected a float32 tensor of shape {shape}")
+        if tuple(values.shape) != shape:
+            raise ValueError(f"{owner} got shape {tuple(values.shape)}, expected {shape}")
 
     def _note_rows(self, env_ids: torch.Tensor) -> None:
         if env_ids is not self._ids:
@@ -139,6 +181,7 @@ class Staging:
         self.model.check_field(field, owner)
         if not self.is_reset:
             raise RuntimeError(f"{owner}: model fields are written by reset and startup events only")
+        self._check_ids(env_ids, owner)
         self._note_rows(env_ids)
         self.model.write(field, values, env_ids, elements, owner)
 
@@ -165,6 +208,8 @@ class Staging:
         """
         if not self._written:
             return None
+        if bool(self._outside):
+            raise ValueError("an event or command of the step wrote rows that do not exist")
         self.mask = self._mask_buffer.from_ids(torch.cat(self._written))
         rows = self.mask.nonzero().flatten()
         if not rows.numel():

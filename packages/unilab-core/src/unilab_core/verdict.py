@@ -40,8 +40,8 @@ def check_actions(actions: object, num_envs: int, num_actions: int, device: torc
         raise ValueError(f"{owner}: actions is not contiguous; pass actions.contiguous()")
 
 
-def check_control(ctrl: object, num_envs: int, width: int, device: torch.device, owner: str) -> None:
-    """Checks what `_control` returned before anything changes.
+def check_control(ctrl: object, num_envs: int, width: int, device: torch.device, owner: str) -> torch.Tensor:
+    """Returns what `_control` returned, contiguous as every backend wants it, checked before anything changes.
 
     Raises:
         TypeError: Not a float32 tensor.
@@ -54,6 +54,7 @@ def check_control(ctrl: object, num_envs: int, width: int, device: torch.device,
         raise ValueError(
             f"{owner}: _control returned {tuple(ctrl.shape)} on {ctrl.device}, expected {(num_envs, width)} on {device}"
         )
+    return ctrl.contiguous()
 
 
 def check_rows(rows: object, dtype: torch.dtype, num_envs: int, owner: str) -> torch.Tensor:

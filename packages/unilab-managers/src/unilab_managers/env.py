@@ -150,15 +150,17 @@ class ManagerBasedRlEnv(TorchEnv):
         return self.reward_manager.compute()
 
     def _observe(self, ids: torch.Tensor | None) -> Observations:
+        if ids is None:
+            self.observation_manager.update()
         return self.observation_manager.compute(ids)
 
     def _stage_reset(self, ids: torch.Tensor) -> None:
-        self.event_manager.apply(mode="reset", env_ids=ids, global_env_step_count=self.step_counter)
+        self.event_manager.apply_resolved("reset", ids, self.step_counter)
 
     def _clear_rows(self, ids: torch.Tensor) -> EpisodeLog:
         log: EpisodeLog = {}
         for manager in self._managers:
-            log |= manager.reset(ids)
+            log |= manager.reset_resolved(ids)
         return log
 
     def _row_state_roots(self) -> dict[str, object]:

@@ -50,7 +50,10 @@ class EventManager(ManagerBase):
             raise ValueError(f"events.apply: unknown mode {mode!r}; {nearest(mode, _MODES)}")
         if global_env_step_count is None:
             raise ValueError("events.apply: mode 'reset' needs global_env_step_count")
-        ids = self._resolve(env_ids, "apply")
+        self.apply_resolved(mode, self._resolve(env_ids, "apply"), global_env_step_count)
+
+    def apply_resolved(self, mode: str, ids: torch.Tensor, global_env_step_count: int) -> None:
+        """Does what `apply` does for row ids that were resolved before, (K,) int64; asks the device nothing."""
         for name, cfg in self._cfgs.items():
             if cfg.mode == mode:
                 rows = self._due(name, cfg.min_step_count_between_reset, ids, global_env_step_count)

@@ -55,16 +55,23 @@ class BoundTerm:
         self._call: Any = cfg.func
         self.instance: object | None = None
         self._reset: Callable[[torch.Tensor], None] | None = None
+        self._update: Callable[[TorchEnv], None] | None = None
         with named(self.label):
             if inspect.isclass(cfg.func):
                 self._call = self.instance = self._call(cfg, env)
                 self._reset = getattr(self._call, "reset", None)
+                self._update = getattr(self._call, "update", None)
             for part in (cfg.func, self._call.__call__):  # `@reads` on a function, a class or its `__call__`
                 env.scene.declare_reads(part)
 
     def __call__(self, *leading: torch.Tensor) -> Any:  # noqa: ANN401 - each manager checks its own kind
         """Calls the term with the environment, `leading` and its parameters."""
         return self._call(self._env, *leading, **self._params)
+
+    def update(self) -> None:
+        """Advances a class term that has `update(env)`; a function has nothing to advance."""
+        if self._update is not None:
+            self._update(self._env)
 
     def reset(self, env_ids: torch.Tensor) -> None:
         """Clears a class term's rows; a function has none."""
@@ -141,7 +148,10 @@ class ManagerBase:
             TypeError: A bool mask, or not an integer tensor.
             ValueError: An id out of range or given twice.
         """
-        ids = self._resolve(env_ids, "reset")
+        return self.reset_resolved(self._resolve(env_ids, "reset"))
+
+    def reset_resolved(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Does what `reset` does for row ids that were resolved before, (K,) int64; asks the device nothing."""
         for term in self._terms.values():
             with named(term.label):
                 term.reset(ids)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import torch
 
+from unilab_core.env import TorchEnv
 from unilab_core.errors import ConfigError
+from unilab_core.row_state import RowStateRegistry
 from unilab_core.state import Observations
 from unilab_managers.managers.manager_base import BoundTerm, ManagerBase, bind_terms, check_value, named
 from unilab_managers.term_cfg import ObservationGroupCfg, ObservationTermCfg
-
-if TYPE_CHECKING:
-    from unilab_core.env import TorchEnv
 
 __all__ = ["ObservationManager"]
 
@@ -27,7 +25,7 @@ class _Pipeline:
         self._env = env
         self._clip = term.cfg.clip
         self._noise = term.cfg.noise if corrupt else None
-        self.width = self._evaluate().shape[1]
+        self.width = self._probe().shape[1]
         if self.width == 0:
             raise ConfigError(f"{term.label} returned no columns")
         self._scale = self._column_scale(term.cfg.scale)
@@ -50,6 +48,30 @@ class _Pipeline:
 
     def _evaluate(self) -> torch.Tensor:
         return check_value(self.term(), self.term.label, torch.float32, self._env.num_envs, columns=True)
+
+    def _probe(self) -> torch.Tensor:
+        """Evaluates the term once to learn its width, and makes sure that reading it changes nothing.
+
+        Raises:
+            ConfigError: The term's `__call__` changed the term: rows would advance whenever others are reset.
+        """
+        instance, n = self.term.instance, self._env.num_envs
+        roots: dict[str, object] = {"rng": self._env.rng} | ({} if instance is None else {"term": instance})
+        registry = RowStateRegistry(roots, n, stop=(TorchEnv, ManagerBase))
+        saved = registry.save(torch.arange(n, device=self._env.device))
+        before = registry.state_dict()
+        values = self._evaluate()
+        after = registry.state_dict()
+        registry.restore(saved)
+        changed = [
+            path for path in after if path.startswith("term") and not _equal(before.get(path), after[path])
+        ]
+        if changed:
+            raise ConfigError(
+                f"{self.term.label}: __call__ changed {changed[0].removeprefix('term.')!r}; reading an observation "
+                "must change nothing: advance state in update(env), which runs once per step"
+            )
+        return values
 
     def compute(self, ids: torch.Tensor | None) -> torch.Tensor:
         """Returns (N or K, width) float32."""
@@ -86,6 +108,12 @@ class ObservationManager(ManagerBase):
             self._terms |= {f"{group}/{name}": term for name, term in terms.items()}
         self.groups_spec = {group: sum(p.width for p in pipes) for group, pipes in self._groups.items()}
 
+    def update(self) -> None:
+        """Advances class terms that have `update(env)`; once per step, before observations are computed."""
+        for term in self._terms.values():
+            with named(term.label):
+                term.update()
+
     def compute(self, ids: torch.Tensor | None) -> Observations:
         """Returns the groups of all rows (None), or of the rows `ids` only; draws noise for these rows.
 
@@ -103,6 +131,12 @@ class ObservationManager(ManagerBase):
             group: tuple(f"{p.term.name}[{i}]" for p in pipes for i in range(p.width))
             for group, pipes in self._groups.items()
         }
+
+
+def _equal(a: object, b: object) -> bool:
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        return torch.equal(a, b)
+    return bool(a == b)
 
 
 def _make(term: BoundTerm, env: TorchEnv, *, corrupt: bool) -> _Pipeline:

@@ -1,0 +1,83 @@
+"""Observation terms with state: reading changes nothing, `update` advances once per step, building leaves no trace."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from manager_support import MakeEnv, group, ids, zeros
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from unilab_core import ConfigError, EnvRng
+from unilab_managers import ManagerBasedRlEnv, ObservationTermCfg, TerminationTermCfg, mdp
+from unilab_managers.term_cfg import TermCfg
+
+
+class Counter:
+    """Counts the steps of each row's episode in `update`."""
+
+    def __init__(self, cfg: TermCfg, env: ManagerBasedRlEnv) -> None:
+        self.steps = torch.zeros(env.num_envs, 1)
+
+    def update(self, env: ManagerBasedRlEnv) -> None:
+        self.steps += 1.0
+
+    def reset(self, env_ids: torch.Tensor) -> None:
+        self.steps[env_ids] = 0.0
+
+    def __call__(self, env: ManagerBasedRlEnv) -> torch.Tensor:
+        return self.steps.clone()
+
+
+class Leaky(Counter):
+    """Advances where it must not."""
+
+    def __call__(self, env: ManagerBasedRlEnv) -> torch.Tensor:
+        self.steps += 1.0
+        return self.steps.clone()
+
+
+def drawing(env: ManagerBasedRlEnv) -> torch.Tensor:
+    """Draws from the environment's generator."""
+    return env.rng.uniform(0.0, 1.0, (env.num_envs, 1))
+
+
+def test_a_term_advances_once_per_step_whoever_else_is_reset(make_env: MakeEnv):
+    env = make_env(observations={"obs": group(count=ObservationTermCfg(func=Counter))})
+    assert env.reset()[0]["obs"].flatten().tolist() == [0.0, 0.0, 0.0]
+    env.step(zeros(env))
+    env.reset(ids(1))
+    assert env.observations()["obs"].flatten().tolist() == [1.0, 0.0, 1.0]
+    env.observations()
+    assert env.step(zeros(env)).obs["obs"].flatten().tolist() == [2.0, 1.0, 2.0]
+
+
+def test_a_term_that_changes_itself_when_it_is_read_is_refused(make_env: MakeEnv):
+    with pytest.raises(
+        ConfigError, match=r"observations.obs term 'count': __call__ changed 'steps'; .* update\(env\)"
+    ):
+        make_env(observations={"obs": group(count=ObservationTermCfg(func=Leaky))})
+
+
+def test_construction_draws_nothing_even_where_a_term_draws(make_env: MakeEnv):
+    env = make_env(observations={"obs": group(noise=ObservationTermCfg(func=drawing))}, seed=7, reset=False)
+    assert torch.equal(env.rng.get_state(), EnvRng(7, "cpu").get_state())
+
+
+class _Sorts(TorchDispatchMode):
+    """Counts how often row ids are checked, which sorts them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func._schema.name in ("aten::sort", "aten::argsort")
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_step_that_resets_rows_checks_their_ids_no_second_time(make_env: MakeEnv):
+    env = make_env(episode_length_s=0.02, terminations={"time_out": TerminationTermCfg(func=mdp.time_out)})
+    actions = zeros(env)
+    with _Sorts() as sorts:
+        assert env.step(actions).truncated.all()
+    assert sorts.count == 0
