@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from manager_support import MakeEnv, group, ids, zeros
+from manager_support import MakeEnv, group, ids, mujoco_cfg, zeros
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from unilab_core import ConfigError, EnvRng
-from unilab_managers import ManagerBasedRlEnv, ObservationTermCfg, TerminationTermCfg, mdp
+from unilab_core import CapabilityError, ConfigError, EnvRng, SceneEntityCfg, writes
+from unilab_managers import EventTermCfg, ManagerBasedRlEnv, ObservationTermCfg, TerminationTermCfg, mdp
 from unilab_managers.term_cfg import TermCfg
 
 
@@ -81,3 +81,49 @@ def test_a_step_that_resets_rows_checks_their_ids_no_second_time(make_env: MakeE
     with _Sorts() as sorts:
         assert env.step(actions).truncated.all()
     assert sorts.count == 0
+
+
+class Hidden:
+    """Reads a body only after the first step, and says so as a class of the 1.5 form does."""
+
+    tensor_state_entity = "robot"
+    tensor_body_names = ("base",)
+
+    def __init__(self, cfg: TermCfg, env: ManagerBasedRlEnv) -> None:
+        pass
+
+    def __call__(self, env: ManagerBasedRlEnv) -> torch.Tensor:
+        if env.step_counter == 0:
+            return torch.zeros(env.num_envs, 3)
+        return env.scene["robot"].data.bodies(SceneEntityCfg(body_names=("base",))).pos_w[:, 0]
+
+
+class Misnamed(Hidden):
+    """Names a body that the robot does not have."""
+
+    tensor_body_names = ("bsae",)
+
+
+def test_a_class_term_may_name_the_bodies_that_a_branch_hides(make_env: MakeEnv):
+    env = make_env(observations={"obs": group(place=ObservationTermCfg(func=Hidden))})
+    assert env.describe().reads[-1] == "body:robot/base"
+    env.step(zeros(env))
+    env.step(zeros(env))
+
+
+def test_a_class_term_that_names_an_unknown_body_is_named(make_env: MakeEnv):
+    with pytest.raises(
+        ConfigError, match="observations.obs term 'place': .*'bsae' matches nothing; did you mean 'base'"
+    ):
+        make_env(observations={"obs": group(place=ObservationTermCfg(func=Misnamed))})
+
+
+@writes("body_mass")
+def heavier(env: ManagerBasedRlEnv, env_ids: torch.Tensor) -> None:
+    """Declares a model field and writes nothing."""
+
+
+def test_what_a_backend_cannot_do_names_the_terms_that_asked_for_it():
+    cfg = mujoco_cfg(events={"load": EventTermCfg(func=heavier, mode="reset")})
+    with pytest.raises(CapabilityError, match=r"'mps' is not one of .*events term 'load' \(body_mass\)"):
+        ManagerBasedRlEnv(cfg, device="mps")

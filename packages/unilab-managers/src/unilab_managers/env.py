@@ -11,6 +11,7 @@ import torch
 from unilab_core.description import EnvDescription
 from unilab_core.env import TorchEnv
 from unilab_core.env_cfg import TorchEnvCfg
+from unilab_core.errors import CapabilityError
 from unilab_core.reset_transaction import EpisodeLog
 from unilab_core.state import Observations
 from unilab_core.writes import declared_writes
@@ -84,14 +85,17 @@ class ManagerBasedRlEnv(TorchEnv):
             CapabilityError: The backend cannot do what the task needs.
         """
         if isinstance(backend, str):
-            backend = make_backend(
-                backend,
-                cfg.scene,
-                cfg.sim,
-                num_envs=cfg.num_envs,
-                device=device,
-                declared=_declared(cfg),
-            )
+            try:
+                backend = make_backend(
+                    backend,
+                    cfg.scene,
+                    cfg.sim,
+                    num_envs=cfg.num_envs,
+                    device=device,
+                    declared=_declared(cfg),
+                )
+            except CapabilityError as error:
+                raise CapabilityError(f"{error}{_who_declared(cfg)}") from error
         super().__init__(backend, cfg, device=device, seed=seed, autoreset=autoreset)
 
     def _build(self) -> None:
@@ -188,8 +192,17 @@ class ManagerBasedRlEnv(TorchEnv):
 
 def _declared(cfg: ManagerBasedRlEnvCfg) -> Declared:
     """Collects what the terms write, which the backend must know before the model is compiled."""
-    funcs: list[Any] = [term.func for term in cfg.events.values()]
-    # `@writes` on a function, a class or its `__call__`.
-    parts = [part for func in funcs for part in (func, func.__call__)]
-    fields = dict.fromkeys(field for part in parts for field in declared_writes(part))
+    fields = dict.fromkeys(field for fields in _writes(cfg).values() for field in fields)
     return Declared(model_fields=tuple(fields), decimation=cfg.decimation)
+
+
+def _writes(cfg: ManagerBasedRlEnvCfg) -> dict[str, tuple[str, ...]]:
+    """Returns which model fields each event term declares by `@writes` on a function, a class or its `__call__`."""
+    funcs: dict[str, Any] = {name: term.func for name, term in cfg.events.items()}
+    return {name: (*declared_writes(func), *declared_writes(func.__call__)) for name, func in funcs.items()}
+
+
+def _who_declared(cfg: ManagerBasedRlEnvCfg) -> str:
+    """Says which terms asked for what the backend must be able to do."""
+    terms = [f"events term {name!r} ({', '.join(fields)})" for name, fields in _writes(cfg).items() if fields]
+    return f"; model fields are written by {', '.join(terms)}" if terms else ""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from unilab_core.entity_cfg import SceneEntityCfg
 from unilab_core.errors import ConfigError
 from unilab_core.reset_selectors import resolve_reset_env_ids
 from unilab_managers.term_cfg import TermCfg
@@ -63,6 +64,20 @@ class BoundTerm:
                 self._update = getattr(self._call, "update", None)
             for part in (cfg.func, self._call.__call__):  # `@reads` on a function, a class or its `__call__`
                 env.scene.declare_reads(part)
+            self._declare_class_reads()
+
+    def _declare_class_reads(self) -> None:
+        """Reads once what a class term names by `tensor_state_entity` and `tensor_body_names`.
+
+        Raises:
+            UnknownNameError: No such entity.
+            ValueError: A name matches no body of the entity; the message lists the nearest.
+        """
+        bodies: Sequence[str] | None = getattr(self.instance, "tensor_body_names", None)
+        if bodies:
+            name: str = getattr(self.instance, "tensor_state_entity", None) or "robot"
+            cfg = SceneEntityCfg(name=name, body_names=tuple(bodies))
+            _ = self._env.scene[name].data.bodies(cfg).pos_w  # reading one field registers all of a body
 
     def __call__(self, *leading: torch.Tensor) -> Any:  # noqa: ANN401 - each manager checks its own kind
         """Calls the term with the environment, `leading` and its parameters."""
