@@ -8,9 +8,25 @@ import pickle
 
 import numpy as np
 import pytest
+from pydantic import model_validator
 from unisim_support import BiasedNoiseCfg, NoiseCfg, TaskCfg, TermCfg, cube, square
 
-from unisim import ConfigError, FrozenDict
+from unisim import Cfg, ConfigError, FrozenDict
+
+
+class WindowCfg(Cfg):
+    low: float = 0.0
+    high: float = 1.0
+
+    @model_validator(mode="after")
+    def _ordered(self) -> WindowCfg:
+        if self.low > self.high:
+            raise ValueError("low is above high")
+        return self
+
+
+class WindowHolderCfg(Cfg):
+    window: WindowCfg = WindowCfg()
 
 
 @pytest.mark.parametrize(
@@ -194,3 +210,12 @@ def test_a_copied_or_pickled_config_is_equal_and_still_frozen(way):
     assert isinstance(found.terms["a"].noise, BiasedNoiseCfg)
     with pytest.raises(TypeError, match="frozen"):
         found.terms["a"].params["x"] = 2
+
+
+def test_an_error_of_a_whole_config_names_its_class_once():
+    with pytest.raises(ConfigError) as caught:
+        WindowCfg(low=2.0, high=1.0)
+    assert str(caught.value) == "WindowCfg: low is above high"
+    with pytest.raises(ConfigError) as caught:
+        WindowHolderCfg(window={"low": 2.0, "high": 1.0})
+    assert str(caught.value) == "WindowHolderCfg: window: low is above high"

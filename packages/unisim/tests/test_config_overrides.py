@@ -56,6 +56,40 @@ def test_an_open_mapping_of_a_config_accepts_a_new_key():
     assert OpenCfg().with_({"joint_pos.hip": 0.3}).joint_pos == {"hip": 0.3}
 
 
+def test_a_mapping_of_plain_numbers_accepts_a_new_key_also_as_one_choice_of_several():
+    cfg = OpenCfg(scale={"knee": 1.0}).with_({"scale.hinge": 2})
+    assert cfg.scale == {"knee": 1.0, "hinge": 2.0}
+
+
+def test_a_new_number_is_checked_like_a_given_one():
+    with pytest.raises(ConfigError, match=r"scale.*hinge: Input should be greater than 0"):
+        OpenCfg().with_({"scale.hinge": -1.0})
+
+
+def test_none_removes_a_number_and_one_that_is_not_there_is_refused():
+    cfg = OpenCfg(joint_pos={"hip": 0.3})
+    assert cfg.with_({"joint_pos.hip": None}).joint_pos == {}
+    with pytest.raises(ConfigError, match=r"'joint_pos\.hop': unknown key 'hop'; did you mean 'hip'"):
+        cfg.with_({"joint_pos.hop": None})
+
+
+@pytest.mark.parametrize("path", ["names.hip", "terms.new"])
+def test_a_mapping_of_anything_else_stays_closed(path):
+    cfg = OpenCfg() if path.startswith("names") else TASK
+    with pytest.raises(ConfigError, match="unknown key"):
+        cfg.with_({path: "x"})
+
+
+def test_a_path_that_is_no_string_is_refused():
+    with pytest.raises(ConfigError, match=r"override 3 is int, expected 'path\.to\.field'"):
+        TASK.with_({3: 1})
+
+
+def test_overrides_that_are_no_mapping_are_refused():
+    with pytest.raises(TypeError, match=r"TaskCfg\.with_: overrides is list, expected a mapping"):
+        TASK.with_(["num_envs=3"])
+
+
 def test_a_subclass_keeps_its_class_under_an_override():
     noise = TASK.with_({"terms.alive.noise.std": 0.9}).terms["alive"].noise
     assert noise == BiasedNoiseCfg(std=0.9, bias=3.0)

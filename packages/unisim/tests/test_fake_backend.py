@@ -188,6 +188,55 @@ def test_every_call_after_close_raises(call, arguments):
         getattr(fake, call)(*arguments)
 
 
+ROW = torch.tensor([True, False])
+IDS = torch.tensor([0])
+
+
+@pytest.mark.parametrize("through_plan", [False, True])
+@pytest.mark.parametrize("call", ["apply_reset", "write_rows"])
+@pytest.mark.parametrize(
+    ("mask", "payload", "message"),
+    [
+        ([True, False], ResetPayload(IDS), "mask is list, expected a torch.Tensor"),
+        (None, ResetPayload(IDS), "mask is NoneType, expected a torch.Tensor"),
+        (ROW, ResetPayload([0]), "env_ids is list, expected a torch.Tensor"),
+        (ROW, ResetPayload(IDS, qpos=[[0.0, 0.0]]), "qpos is list, expected a torch.Tensor"),
+        (ROW, ResetPayload(IDS, model=[1]), "model is list, expected a mapping of field names to tensors"),
+        (ROW, {"env_ids": IDS}, "payload is dict, expected a ResetPayload"),
+    ],
+)
+def test_a_row_write_of_the_wrong_kind_is_rejected(through_plan, call, mask, payload, message):
+    fake, plan = fake_plan(2)
+    with pytest.raises(ResetRejectedError, match=message):
+        getattr(plan if through_plan else fake, call)(mask, payload)
+
+
+def test_ids_of_a_full_state_write_that_are_no_tensor_are_rejected():
+    with pytest.raises(ResetRejectedError, match="env_ids is list, expected a torch.Tensor"):
+        backend().set_state_tensor([0], torch.zeros(1, 2), torch.zeros(1, 2))
+
+
+@pytest.mark.parametrize("nsteps", [1.5, True, "2", None])
+def test_a_number_of_steps_that_is_no_int_is_a_type_error(nsteps):
+    fake = backend()
+    with pytest.raises(TypeError, match=r"FakeBackend\.step_tensor: nsteps is .*, expected an int"):
+        fake.step_tensor(torch.zeros(2, 1), nsteps=nsteps)
+
+
+@pytest.mark.parametrize("num_envs", [2.0, True])
+def test_a_number_of_rows_that_is_no_int_is_a_type_error(num_envs):
+    with pytest.raises(TypeError, match=r"FakeBackend: num_envs is .*, expected an int"):
+        FakeBackend(make_layout(), num_envs)
+
+
+def test_a_control_that_is_no_tensor_is_a_type_error():
+    fake, plan = fake_plan(2)
+    with pytest.raises(TypeError, match="ctrl is list, expected a float32 tensor"):
+        fake.step_tensor([[0.0], [0.0]])
+    with pytest.raises(TypeError, match="ctrl is list, expected torch.float32"):
+        plan.write_control([[0.0], [0.0]])
+
+
 def test_a_plan_of_a_closed_backend_raises():
     fake, plan = fake_plan()
     fake.close()

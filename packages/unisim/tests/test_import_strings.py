@@ -5,9 +5,41 @@ from __future__ import annotations
 import functools
 
 import pytest
+import torch
 from unisim_support import Counter, TermCfg, square
 
-from unisim import ConfigError, import_object, import_string
+from unisim import Cfg, ConfigError, Params, import_object, import_string
+
+
+class Base:
+    """Something with a method of the class."""
+
+    @classmethod
+    def make(cls) -> None:
+        """Is found by its class."""
+
+
+class Derived(Base):
+    """Inherits the method, whose name says another class."""
+
+
+def shadowed() -> int:
+    """Loses its name to the next one."""
+    return 1
+
+
+lost = shadowed
+
+
+def shadowed() -> int:
+    """Takes the name over."""
+    return 2
+
+
+class LocalCfg(Cfg):
+    """A config of a test module."""
+
+    params: Params = {}
 
 
 def test_a_function_and_its_import_string_lead_to_each_other():
@@ -65,6 +97,44 @@ def test_a_partial_has_no_import_string():
 def test_a_method_of_one_object_has_no_import_string():
     with pytest.raises(ConfigError, match="is a method of one object"):
         import_string(Counter().count)
+
+
+def test_a_function_of_c_is_named_as_its_module_shows_it():
+    # torch.relu.__qualname__ is _VariableFunctionsClass.relu, a class that torch does not show.
+    assert import_string(torch.relu) == "torch:relu"
+    cfg = TermCfg(func=torch.relu, params={"inner": torch.exp})
+    assert TermCfg.from_yaml(cfg.to_yaml()) == cfg
+
+
+def test_a_function_whose_name_leads_to_another_is_refused():
+    with pytest.raises(ConfigError, match=r"test_import_strings:shadowed does not lead back to <function"):
+        TermCfg(func=lost)
+
+
+def test_a_method_of_a_class_leads_back_and_an_inherited_one_is_refused():
+    assert import_string(Base.make).endswith("test_import_strings:Base.make")
+    with pytest.raises(ConfigError, match=r"Base\.make does not lead back to <bound method"):
+        import_string(Derived.make)
+
+
+def test_code_of_a_test_module_leads_back():
+    cfg = LocalCfg(params={"maker": Base, "function": shadowed})
+    assert LocalCfg.from_yaml(cfg.to_yaml()) == cfg
+
+
+def test_code_of_a_script_leads_back(program):
+    finished = program("""
+from unisim import Cfg, Func
+def double(value): return 2 * value
+class ScriptCfg(Cfg):
+    func: Func = double
+class SpecialCfg(ScriptCfg):
+    other: int = 1
+class HolderCfg(Cfg):
+    part: ScriptCfg = SpecialCfg(other=3)
+assert HolderCfg.from_yaml(HolderCfg().to_yaml()) == HolderCfg()
+""")
+    assert (finished.returncode, finished.stderr) == (0, "")
 
 
 def test_a_field_of_code_takes_the_function_or_its_import_string():

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from unisim_support import pendulum, reset_rows, write_rows
+from unisim_support import from_xml, pendulum, reset_rows, write_rows
 
 from unisim import SimCfg
 
@@ -82,6 +82,51 @@ def test_an_engine_warning_goes_to_the_logger(simulate, caplog):
     write_rows(backend, [2], qpos=[[1e12]])
     step(backend)
     assert any("MuJoCo: " in record.message and record.levelname == "WARNING" for record in caplog.records)
+
+
+def warnings_of(caplog) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_a_kind_of_warning_is_told_once_however_many_rows_and_steps(backend, caplog):
+    for _ in range(3):
+        write_rows(backend, [0, 2], qpos=[[1e12], [1e12]])
+        step(backend)
+        reset_rows(backend, [0, 2])
+    assert warnings_of(caplog) == [
+        "MuJoCo: row 0: Nan, Inf or huge value in QPOS at DOF 0. The simulation is unstable. (reported once)"
+    ]
+
+
+def test_full_buffers_are_told_once_with_the_setting_to_change(simulate, caplog):
+    # 40 boxes with 4 contacts each: 640 rows of 240 float64 are 1.2 MB, more than 1 MiB.
+    boxes = "".join(
+        f'<body pos="0 {i * 0.3} .099"><freejoint/><geom type="box" size=".1 .1 .1"/></body>'
+        for i in range(40)
+    )
+    xml = f'<mujoco><worldbody><geom type="plane" size="9 9 1"/>{boxes}</worldbody></mujoco>'
+    sims = {mib: SimCfg(num_threads=1, memory_mib=mib) for mib in (1, 16)}
+    backends = {mib: simulate(from_xml, 2, sim=sim, params={"xml": xml}) for mib, sim in sims.items()}
+    caplog.clear()
+    for backend in backends.values():
+        for _ in range(3):
+            backend.step_tensor(torch.zeros(2, 0), nsteps=2)
+    (message,) = warnings_of(caplog)
+    assert message.startswith(
+        "MuJoCo: row 0: Insufficient arena memory for the number of constraints generated."
+    )
+    assert message.endswith("Raise sim.memory_mib: a row has 1 MiB. (reported once)")
+    assert not backends[1].bad_rows().any()
+
+
+def test_what_a_snapshot_brings_back_is_not_told_again(simulate, caplog):
+    backend, other = simulate(pendulum, 3), simulate(pendulum, 3)
+    write_rows(backend, [2], qpos=[[1e12]])
+    step(backend)
+    caplog.clear()
+    other.restore(backend.snapshot())
+    step(other)
+    assert warnings_of(caplog) == []
 
 
 def test_an_engine_warning_reaches_neither_stderr_nor_a_file(program, tmp_path):

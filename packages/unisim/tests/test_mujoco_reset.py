@@ -150,6 +150,26 @@ def test_a_muscle_is_not_taken_for_a_position_actuator(simulate):
     assert backend.get_state_views()["ctrl"].tolist() == [[0.0]]
 
 
+def control_at_reset(simulate, actuator: str, angle: float) -> float:
+    xml = f"""<mujoco><worldbody><body name="rod"><joint name="hinge" axis="0 1 0"/><geom size=".1"/></body>
+      </worldbody><actuator><{actuator} name="p" joint="hinge" kp="5"/></actuator></mujoco>"""
+    backend = simulate(from_xml, 1, params={"xml": xml}, joint_pos={"hinge": angle})
+    return backend.get_state_views()["ctrl"].item()
+
+
+def test_an_integrated_velocity_is_no_length_to_hold(simulate):
+    assert control_at_reset(simulate, 'intvelocity actrange="-3 3"', 0.75) == 0.0
+
+
+def test_a_filtered_position_is_a_length_to_hold(simulate):
+    assert control_at_reset(simulate, 'position timeconst=".1"', 0.75) == 0.75
+
+
+@pytest.mark.parametrize(("angle", "held"), [(0.75, 0.5), (-0.75, -0.25), (0.125, 0.125)])
+def test_the_control_that_holds_stays_in_its_range(simulate, angle, held):
+    assert control_at_reset(simulate, 'position ctrlrange="-.25 .5"', angle) == held
+
+
 def test_a_gear_scales_the_control_that_holds(simulate):
     xml = """<mujoco><worldbody><body name="rod"><joint name="hinge" axis="0 1 0"/><geom size=".1"/></body>
       </worldbody><actuator><position name="p" joint="hinge" kp="5" gear="2"/></actuator></mujoco>"""
@@ -213,6 +233,19 @@ def test_a_row_write_leaves_every_other_row_bit_for_bit(twins):
     for each in twins:
         run(each, 10)
     assert torch.equal(everything(backend)[[0, 1, 3]], everything(twin)[[0, 1, 3]])
+
+
+def test_a_row_write_of_what_was_read_rounds_nothing(twins):
+    backend, twin = twins
+    views = backend.get_state_views()
+    qvel = views["qvel"][2:3].clone()
+    qvel[0, 7] += 0.5
+    write_rows(backend, [2], qpos=views["qpos"][2:3].tolist(), qvel=qvel.tolist())
+    for name, stop in (("qpos", 9), ("qvel", 7)):
+        stored, before = backend._batch.bind(name), twin._batch.bind(name)
+        assert np.array_equal(stored[:, :stop], before[:, :stop]), name
+        assert not np.array_equal(before, np.float32(before)), name  # or nothing could be rounded
+    assert backend._batch.bind("qvel")[2, 7] == qvel[0, 7].item()
 
 
 def test_after_a_row_write_the_row_goes_on_as_plain_mujoco_with_the_same_write(simulate):

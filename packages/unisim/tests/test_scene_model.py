@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 
 import mujoco
@@ -122,6 +123,64 @@ def test_a_root_body_and_a_free_joint_without_names_are_found():
     assert [j.name for j in found.joints] == ["a/joint0", "a/joint1", "b/joint0", "b/joint1"]
 
 
+def test_geoms_and_sites_without_names_are_found_under_their_entity():
+    xml = """<mujoco><worldbody><geom type="plane" size="1 1 1"/><body name="b"><freejoint/><geom size=".1"/>
+      <geom name="tip" size=".1"/><site/><site name="imu"/></body></worldbody></mujoco>"""
+    found = compose(xml)
+    assert found.geoms == ("robot/geom0", "robot/geom1", "robot/tip")
+    assert found.sites == ("robot/site0", "robot/imu")
+
+
+def test_a_name_made_for_the_unnamed_is_never_one_that_was_given():
+    xml = """<mujoco><worldbody><body name="b"><joint axis="1 0 0"/><joint name="joint0"/><joint axis="0 1 0"/>
+      <geom size=".1"/><geom name="geom0" size=".1"/></body></worldbody></mujoco>"""
+    found = compose(xml)
+    assert [j.name for j in found.joints] == ["robot/joint1", "robot/joint0", "robot/joint2"]
+    assert found.geoms == ("robot/geom1", "robot/geom0")
+
+
+OPTIONS = """<mujoco><option timestep=".01" density="1.2"><flag contact="disable"/></option><size memory="3M"/>
+  <worldbody><body name="b"><joint/><geom size=".1"/></body></worldbody></mujoco>"""
+
+
+def test_options_of_an_entity_are_told_once_and_give_way_to_those_of_the_simulation(caplog):
+    scene = SceneCfg(entities={"robot": EntityCfg(spec=from_xml, params={"xml": OPTIONS})})
+    with caplog.at_level(logging.WARNING, logger="unisim"):
+        model, _ = compile_scene(scene, SimCfg(timestep=0.004))
+    assert [record.getMessage() for record in caplog.records] == [
+        "scene.entities.robot: its model sets density, disableflags, timestep, memory, which is ignored: options of "
+        "the simulation belong to sim"
+    ]
+    assert (model.opt.timestep, model.opt.density) == (0.004, 0.0)
+    assert not model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_CONTACT
+
+
+def test_an_option_that_the_simulation_shares_is_not_told(caplog):
+    xml = """<mujoco><option timestep=".01"/><worldbody><body name="b"><joint/><geom size=".1"/></body></worldbody>
+      </mujoco>"""
+    compile_scene(
+        SceneCfg(entities={"robot": EntityCfg(spec=from_xml, params={"xml": xml})}), SimCfg(timestep=0.01)
+    )
+    assert caplog.records == []
+
+
+def test_options_of_an_entity_reach_neither_stderr_nor_python_warnings(program):
+    finished = program(f"""
+import logging
+logging.getLogger("unisim").addHandler(logging.NullHandler())
+from unisim import EntityCfg, SceneCfg, SimCfg, make_backend
+from unisim_support import from_xml
+scene = SceneCfg(entities={{"robot": EntityCfg(spec=from_xml, params={{"xml": {OPTIONS!r}}})}})
+make_backend("mujoco", scene, SimCfg(), num_envs=1).close()
+""")
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "", "")
+
+
+def test_memory_for_contacts_and_constraints_is_a_setting():
+    scene = SceneCfg(entities={"rod": EntityCfg(spec=pendulum)})
+    assert compile_scene(scene, SimCfg(memory_mib=3))[0].narena == 3 * 2**20
+
+
 def sensors(*cfgs):
     return compile_scene(SceneCfg(entities={"robot": EntityCfg(spec=hopper)}, sensors=cfgs), SimCfg())[
         1
@@ -224,6 +283,7 @@ def test_a_model_that_does_not_compile_is_a_config_error():
         ({"timestep": 0.0}, "timestep: Input should be greater than 0"),
         ({"integrator": "rk45"}, r"integrator: Input should be 'euler', 'rk4', 'implicit' or 'implicitfast'"),
         ({"iterations": 0}, "iterations: Input should be greater than or equal to 1"),
+        ({"memory_mib": 0}, "memory_mib: Input should be greater than or equal to 1"),
         ({"num_threads": -1}, "num_threads: Input should be greater than or equal to 0"),
         ({"num_treads": 1}, r"unknown key 'num_treads'; did you mean 'num_threads'\?"),
     ],

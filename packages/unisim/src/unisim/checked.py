@@ -12,7 +12,7 @@ from unisim.capabilities import TensorExecution
 from unisim.contract import Declared, SimBackend
 from unisim.errors import CapabilityError, ResetRejectedError, nearest
 from unisim.model_layout import ModelLayout
-from unisim.reset import ResetPayload, validate_payload
+from unisim.reset import ResetPayload, check_kinds, validate_payload
 
 __all__ = ["CheckedBackend"]
 
@@ -21,6 +21,11 @@ _CPU = torch.device("cpu")
 
 def _kind(value: object) -> str:
     return str(value.dtype) if isinstance(value, torch.Tensor) else type(value).__name__
+
+
+def _check_count(owner: str, name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{owner}: {name} is {value!r}, expected an int")
 
 
 def _unmet(declared: Declared, layout: ModelLayout) -> list[str]:
@@ -75,9 +80,11 @@ class CheckedBackend(SimBackend):
             problems: What the subclass already found that it cannot do.
 
         Raises:
+            TypeError: `num_envs` is not an int.
             ValueError: `num_envs` < 1.
             CapabilityError: There are problems, or something was declared that the model does not have.
         """
+        _check_count(owner, "num_envs", num_envs)
         if num_envs < 1:
             raise ValueError(f"{owner}: num_envs is {num_envs}, expected at least 1")
         self.num_envs = num_envs
@@ -129,6 +136,7 @@ class CheckedBackend(SimBackend):
                 f"{owner}: ctrl has shape {tuple(ctrl.shape)}{'' if ctrl.is_contiguous() else ', not contiguous'}; "
                 f"expected contiguous {(self.num_envs, self._control_width)}"
             )
+        _check_count(owner, "nsteps", nsteps)
         if nsteps < 1:
             raise ValueError(f"{owner}: nsteps is {nsteps}, expected at least 1")
 
@@ -157,6 +165,7 @@ class CheckedBackend(SimBackend):
     def _check_rows(self, call: str, mask: torch.Tensor, payload: ResetPayload) -> None:
         self._alive(call)
         owner = f"{self._owner}.{call}"
+        check_kinds(owner, payload, mask=mask)
         if mask.dtype != torch.bool or tuple(mask.shape) != (self.num_envs,):
             raise ResetRejectedError(
                 f"{owner}: mask is {mask.dtype} {tuple(mask.shape)}, expected torch.bool ({self.num_envs},); "

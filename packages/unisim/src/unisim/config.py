@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, ClassVar, NoReturn, Self, get_args
+from types import UnionType
+from typing import Annotated, Any, Literal, NoReturn, Self, Union, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -106,9 +107,6 @@ class Cfg(BaseModel):
         frozen=True, strict=True, extra="forbid", allow_inf_nan=False, validate_default=True
     )
 
-    open_mappings: ClassVar[frozenset[str]] = frozenset({"params"})
-    """Mapping fields to which an override may add keys; their owner checks the names."""
-
     def __init__(self, **data: Any) -> None:  # noqa: ANN401 - pydantic's own signature
         try:
             super().__init__(**data)
@@ -161,15 +159,21 @@ class Cfg(BaseModel):
 
         Args:
             overrides: Dotted path to value, for example `{"rewards.upright.weight": 2.0}`. `None` for an entry
-                of a mapping of terms removes the entry; a parameter in `params` becomes None.
+                of a mapping of terms or numbers removes the entry; a parameter in `params` becomes None. Keys may be
+                added to `params` and to mappings of plain numbers: their owner checks the names.
 
         Raises:
+            TypeError: `overrides` is not a mapping.
             ConfigError: A path does not exist (with the nearest names), or a value is not valid there.
         """
+        if not isinstance(overrides, Mapping):
+            raise TypeError(
+                f"{type(self).__name__}.with_: overrides is {type(overrides).__name__}, expected a mapping"
+            )
         tree: dict[str, Any] = {}
         for path, value in overrides.items():
             _plant(tree, path, value)
-        return type(self).model_validate(_graft(self, tree, "", is_open=False))
+        return type(self).model_validate(_graft(self, tree, "", "closed"))
 
     def to_data(self) -> dict[str, Any]:
         """Returns plain dicts, lists and scalars that `model_validate` turns back into an equal config.
@@ -212,7 +216,7 @@ def _to_data(value: object, declared: object, *, free: bool) -> object:
         head = {} if type(value) in _classes(declared) else {_TARGET: import_string(type(value))}
         fields = type(value).model_fields
         return head | {
-            name: _to_data(getattr(value, name), field.annotation, free=name in value.open_mappings)
+            name: _to_data(getattr(value, name), field.annotation, free=_openness(field.annotation) == "free")
             for name, field in fields.items()
         }
     if isinstance(value, Mapping):
@@ -231,7 +235,34 @@ def _classes(annotation: object) -> set[object]:
     return {found for part in get_args(annotation) for found in _classes(part)}
 
 
-def _plant(tree: dict[str, Any], path: str, value: object) -> None:
+_Openness = Literal["closed", "numbers", "free"]
+
+
+def _openness(annotation: object) -> _Openness:
+    """Returns what keys an override may add to a field: none, named numbers, or anything (as in `params`)."""
+    for kind in _alternatives(annotation):
+        origin = get_origin(kind)
+        if isinstance(origin, type) and issubclass(origin, Mapping):
+            held = _alternatives(get_args(kind)[1])
+            if held == [Any]:
+                return "free"
+            if all(value in (int, float) for value in held):
+                return "numbers"
+    return "closed"
+
+
+def _alternatives(annotation: object) -> list[object]:
+    """Returns what an annotation allows, one by one: the members of a union, without their constraints."""
+    if get_origin(annotation) is Annotated:
+        return _alternatives(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return [kind for part in get_args(annotation) for kind in _alternatives(part)]
+    return [annotation]
+
+
+def _plant(tree: dict[str, Any], path: object, value: object) -> None:
+    if not isinstance(path, str):
+        raise ConfigError(f"override {path!r} is {type(path).__name__}, expected 'path.to.field'")
     *parents, leaf = path.split(".")
     if not all(path.split(".")):
         raise ConfigError(f"override {path!r}: empty name in the path; expected 'path.to.field'")
@@ -250,24 +281,25 @@ class _Branch(dict[str, Any]):
     """An inner node of the override tree, told apart from a dict given as a value."""
 
 
-def _graft(node: object, tree: Mapping[str, Any], path: str, *, is_open: bool) -> object:
+def _graft(node: object, tree: Mapping[str, Any], path: str, openness: _Openness) -> object:
     """Returns `node` with the overrides of `tree` in place, as data to validate once from the root."""
     if isinstance(node, Cfg):
         fields: dict[str, Any] = dict(node.__dict__)
         valid: Iterable[str] = type(node).model_fields
-        is_open = False
+        openness = "closed"
     elif isinstance(node, Mapping):
         fields, valid = dict(node), node
     else:
         raise ConfigError(f"override {path!r}: nothing lies below it; it holds {node!r}")
     for name, sub in tree.items():
         here = f"{path}.{name}" if path else name
-        if name not in fields and not is_open:
+        added = name not in fields
+        if added and (openness == "closed" or (openness == "numbers" and sub is None)):
             raise ConfigError(f"override {here!r}: unknown key {name!r}; {nearest(name, valid)}")
         if isinstance(sub, _Branch):
-            below = name in node.open_mappings if isinstance(node, Cfg) else is_open
-            fields[name] = _graft(fields.get(name), sub, here, is_open=below)
-        elif sub is None and isinstance(node, Mapping) and not is_open:
+            below = _openness(type(node).model_fields[name].annotation) if isinstance(node, Cfg) else openness
+            fields[name] = _graft(fields.get(name), sub, here, below)
+        elif sub is None and isinstance(node, Mapping) and openness != "free":
             fields.pop(name)
         else:
             fields[name] = sub
@@ -299,15 +331,13 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
 def _config_error(cls: type[Cfg], error: ValidationError) -> ConfigError:
     lines = []
     for item in error.errors():
-        path = ".".join(str(part) for part in item["loc"]) or cls.__name__
+        where = [str(part) for part in item["loc"]]
         if item["type"] == "unknown_key":
-            name = item["ctx"]["name"]
-            path = name if path == cls.__name__ else f"{path}.{name}"
-            lines.append(f"{path}: {item['msg']}")
-            continue
+            where.append(item["ctx"]["name"])
         message = item["msg"].removeprefix("Value error, ")
-        given = "" if item["type"] in ("missing", "value_error") else f" (got {_short(item['input'])})"
-        lines.append(f"{path}: {message}{given}")
+        if item["type"] not in ("missing", "value_error", "unknown_key"):
+            message += f" (got {_short(item['input'])})"
+        lines.append(f"{'.'.join(where)}: {message}" if where else message)
     return ConfigError(f"{cls.__name__}: " + "\n  ".join(["", *lines] if len(lines) > 1 else lines))
 
 

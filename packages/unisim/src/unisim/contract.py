@@ -112,7 +112,7 @@ class SimBackend(ABC):
             nsteps: Number of substeps, at least one.
 
         Raises:
-            TypeError: `ctrl` is not a float32 tensor.
+            TypeError: `ctrl` is not a float32 tensor, or `nsteps` not an int.
             ValueError: Wrong shape, device or layout, or `nsteps` < 1.
             NonFiniteError: A control is NaN or infinite; physics has not moved. DEVICE_RESIDENT does not wait for
                 the device to know: it steps such a row under control 0, and `bad_rows` names it until its reset.

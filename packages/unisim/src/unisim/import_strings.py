@@ -39,7 +39,8 @@ def import_string(obj: Any) -> str:  # noqa: ANN401 - any function or class
     """Returns the `"package.module:name"` under which `obj` can be imported again.
 
     Raises:
-        ConfigError: A lambda, a partial, a bound or a local function: no import string leads back to it.
+        ConfigError: A lambda, a partial, a bound or a local function, or what its module has under another name: no
+            import string leads back to it.
     """
     module = getattr(obj, "__module__", None)
     qualname = getattr(obj, "__qualname__", None)
@@ -54,7 +55,22 @@ def import_string(obj: Any) -> str:  # noqa: ANN401 - any function or class
         raise ConfigError(
             f"{module}:{qualname} is a method of one object; use a function defined at module level"
         )
-    return f"{module}:{qualname}"
+    # A function of C may know itself by a class that its module does not show: `torch.relu`.
+    for name in dict.fromkeys((qualname, getattr(obj, "__name__", qualname))):
+        if _leads_to(f"{module}:{name}", obj):
+            return f"{module}:{name}"
+    raise ConfigError(
+        f"{module}:{qualname} does not lead back to {obj!r}; use a function or class by its name at module level"
+    )
+
+
+def _leads_to(text: str, obj: object) -> bool:
+    try:
+        found = import_object(text)
+    except ConfigError:
+        return False
+    # A method of a class is made anew at every look.
+    return found is obj or (inspect.ismethod(obj) and bool(found == obj))
 
 
 def to_callable(value: object) -> object:

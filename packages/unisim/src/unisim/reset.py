@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import torch
 
@@ -11,7 +12,7 @@ from unisim.errors import ResetRejectedError
 from unisim.model_layout import ModelLayout
 from unisim.randomization import check_model_values
 
-__all__ = ["QUATERNION_TOLERANCE", "ResetPayload", "validate_payload"]
+__all__ = ["QUATERNION_TOLERANCE", "ResetPayload", "check_kinds", "validate_payload"]
 
 QUATERNION_TOLERANCE = 1e-3
 """How far the norm of a written quaternion may be from one."""
@@ -41,7 +42,24 @@ class ResetPayload:
         return (*((n, t) for n, t in state if t is not None), *self.model.items())
 
 
-def _reject(owner: str, message: str) -> None:
+def check_kinds(owner: str, payload: object, **others: object) -> None:
+    """Refuses what is not made of tensors, before anything else looks at it.
+
+    Raises:
+        ResetRejectedError: The payload is no `ResetPayload`, or one of its parts or of `others` is no tensor.
+    """
+    if not isinstance(payload, ResetPayload):
+        _reject(owner, f"payload is {type(payload).__name__}, expected a ResetPayload")
+    if not isinstance(payload.model, Mapping):
+        _reject(
+            owner, f"model is {type(payload.model).__name__}, expected a mapping of field names to tensors"
+        )
+    for name, value in (*others.items(), ("env_ids", payload.env_ids), *payload.parts()):
+        if not isinstance(value, torch.Tensor):
+            _reject(owner, f"{name} is {type(value).__name__}, expected a torch.Tensor")
+
+
+def _reject(owner: str, message: str) -> NoReturn:
     raise ResetRejectedError(f"{owner}: {message}; nothing was written")
 
 
@@ -67,9 +85,10 @@ def validate_payload(
         declared: The model fields that may be written.
 
     Raises:
-        ResetRejectedError: Wrong shape, dtype or row ids, a non-finite number, a quaternion that is not a unit
-            quaternion, or a model field that was not declared or whose values are not physical.
+        ResetRejectedError: No tensors, wrong shape, dtype or row ids, a non-finite number, a quaternion that is not
+            a unit quaternion, or a model field that was not declared or whose values are not physical.
     """
+    check_kinds(owner, payload)
     ids = payload.env_ids
     if ids.dtype != torch.int64 or ids.ndim != 1:
         _reject(owner, f"env_ids is {ids.dtype} of shape {tuple(ids.shape)}, expected 1-D int64")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -68,6 +68,8 @@ class SimCfg(Cfg):
     """Physics threads; 0 means all cores. Results do not depend on it."""
     persistent: bool = True
     """Whether the engine keeps its workspace per row: faster fresh reads, about 0.2 MiB a row for a quadruped."""
+    memory_mib: Annotated[int, Field(ge=1)] | None = None
+    """Room for contacts and constraints, MiB; None: what the engine thinks the model needs."""
 
 
 class EntityCfg(Cfg):
@@ -75,8 +77,6 @@ class EntityCfg(Cfg):
 
     Its elements are named `"<entity>/<name>"` in the composed model.
     """
-
-    open_mappings: ClassVar[frozenset[str]] = frozenset({"params", "joint_pos", "joint_vel"})
 
     spec: Func
     """Called with `params`; returns a new `mujoco.MjSpec`."""

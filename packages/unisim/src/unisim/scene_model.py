@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import mujoco
@@ -23,6 +25,8 @@ from unisim.randomization import MODEL_FIELDS, FieldLayout
 from unisim.scene import BuiltinSensorCfg, ContactSensorCfg, EntityCfg, SceneCfg, SensorCfg, SimCfg
 
 __all__ = ["compile_scene", "describe_model", "engine_field"]
+
+_LOGGER = logging.getLogger(__name__)
 
 _INTEGRATORS = {
     "euler": mujoco.mjtIntegrator.mjINT_EULER,
@@ -50,6 +54,7 @@ _CONTACT_OBJECTS = {
     "subtree": mujoco.mjtObj.mjOBJ_XBODY,
 }
 _REDUCTIONS = ("none", "mindist", "maxforce", "netforce")
+_SIZES = ("memory", "njmax", "nconmax", "nuserdata")
 _MOVES_INERTIA = {"body_ipos", "body_iquat", "body_inertia"}
 _STAGES: dict[int, SensorStage] = {
     int(mujoco.mjtStage.mjSTAGE_NONE): "position",
@@ -79,16 +84,17 @@ def compile_scene(scene: SceneCfg, sim: SimCfg, model_fields: Sequence[str] = ()
     """
     spec = mujoco.MjSpec()
     spec.compiler.degree = False
+    _apply_sim(spec, sim)
     for name, entity in scene.entities.items():
         frame = spec.worldbody.add_frame(pos=list(entity.pos), quat=list(entity.quat))
         built = _build_entity(name, entity)
+        _drop_options(name, built, spec)
         try:
             spec.attach(built, prefix=f"{name}/", frame=frame)
         except ValueError as error:
             raise ConfigError(f"scene.entities.{name}: cannot be attached: {error}") from error
     for sensor in scene.sensors:
         _add_sensor(spec, sensor)
-    _apply_sim(spec, sim)
     if set(model_fields) & _MOVES_INERTIA:
         for body in spec.bodies:
             # A body compiled as simple has its inertia frame fixed to its own, which such values would break.
@@ -109,18 +115,57 @@ def _build_entity(name: str, entity: EntityCfg) -> Any:  # noqa: ANN401 - mujoco
         raise ConfigError(
             f"scene.entities.{name}.spec returned {type(built).__name__}, expected a new mujoco.MjSpec"
         )
-    # What has no name cannot be addressed, and a root body or a free joint without one is common.
     for kind, elements in (
         ("body", built.bodies[1:]),
         ("joint", built.joints),
+        ("geom", built.geoms),
+        ("site", built.sites),
         ("actuator", built.actuators),
     ):
-        for i, element in enumerate(elements):
-            element.name = element.name or f"{kind}{i}"
+        _name_the_unnamed(kind, elements)
     return built
 
 
+def _name_the_unnamed(kind: str, elements: Sequence[Any]) -> None:
+    """Names each element that has no name by its place, or by the next number that no other element has.
+
+    What has no name cannot be addressed nor found by its entity's prefix; root bodies, free joints and geoms without
+    one are common.
+    """
+    taken = {element.name for element in elements}
+    for i, element in enumerate(elements):
+        if not element.name:
+            element.name = next(name for k in count(i) if (name := f"{kind}{k}") not in taken)
+            taken.add(element.name)
+
+
+def _drop_options(name: str, built: Any, spec: Any) -> None:  # noqa: ANN401 - mujoco ships no types
+    """Puts the scene's options and sizes in place of an entity's own, and says which of them are lost."""
+    default = mujoco.MjSpec()
+    ignored = []
+    for own, scene, engine, fields in (
+        (built.option, spec.option, default.option, [f for f in dir(default.option) if f[0] != "_"]),
+        (built, spec, default, _SIZES),
+    ):
+        for field in fields:
+            value = getattr(own, field)
+            if np.array_equal(value, getattr(engine, field)):
+                continue
+            if not np.array_equal(value, getattr(scene, field)):
+                ignored.append(field)
+            # The engine would print that both have it.
+            setattr(own, field, getattr(scene, field))
+    if ignored:
+        _LOGGER.warning(
+            "scene.entities.%s: its model sets %s, which is ignored: options of the simulation belong to sim",
+            name,
+            ", ".join(ignored),
+        )
+
+
 def _apply_sim(spec: Any, sim: SimCfg) -> None:  # noqa: ANN401 - mujoco ships no types
+    if sim.memory_mib is not None:
+        spec.memory = sim.memory_mib * 2**20
     option = spec.option
     option.timestep = sim.timestep
     option.integrator = _INTEGRATORS[sim.integrator]

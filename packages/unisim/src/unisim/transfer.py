@@ -9,7 +9,7 @@ import torch
 
 from unisim.errors import ResetRejectedError
 from unisim.packets import HostBridgeSpec, ReadLayout
-from unisim.reset import ResetPayload
+from unisim.reset import ResetPayload, check_kinds
 
 __all__ = ["HostBridgeTransferPlan", "HostPort", "PacketCount", "TransferStats"]
 
@@ -200,16 +200,15 @@ class HostBridgeTransferPlan:
             ctrl: (N, C) float32 on the plan's device; not modified.
 
         Raises:
-            TypeError: Not float32.
+            TypeError: Not a float32 tensor.
             ValueError: Wrong shape or device.
             RuntimeError: A selected read is pending, or the previous control was not stepped.
         """
         self._expect("write_control", self._pending is None, "call read_selected() first")
         self._expect("write_control", self._stage == "idle", "step() and read() the previous control first")
-        if ctrl.dtype != torch.float32:
-            raise TypeError(
-                f"HostBridgeTransferPlan.write_control: ctrl is {ctrl.dtype}, expected torch.float32"
-            )
+        got = getattr(ctrl, "dtype", type(ctrl).__name__)
+        if got is not torch.float32:
+            raise TypeError(f"HostBridgeTransferPlan.write_control: ctrl is {got}, expected torch.float32")
         if tuple(ctrl.shape) != (self._n, self._c) or ctrl.device != self._ctrl.device:
             raise ValueError(
                 f"HostBridgeTransferPlan.write_control: ctrl has shape {tuple(ctrl.shape)} on {ctrl.device}, "
@@ -318,6 +317,7 @@ class HostBridgeTransferPlan:
         self, owner: str, mask: torch.Tensor, payload: ResetPayload
     ) -> tuple[int, tuple[tuple[str, torch.Tensor], ...]]:
         """Checks what packing needs, so that no copy converts or moves anything unseen; the backend checks the rest."""
+        check_kinds(owner, payload, mask=mask)
         if mask.dtype != torch.bool or tuple(mask.shape) != (self._n,):
             raise ResetRejectedError(
                 f"{owner}: mask is {mask.dtype} {tuple(mask.shape)}, expected torch.bool ({self._n},); "

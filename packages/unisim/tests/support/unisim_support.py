@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import mujoco
 import torch
@@ -57,11 +57,11 @@ class TaskCfg(Cfg):
 
 
 class OpenCfg(Cfg):
-    """A config whose mapping accepts new keys from overrides."""
-
-    open_mappings: ClassVar[frozenset[str]] = frozenset({"joint_pos"})
+    """A config of mappings of numbers, which accept new keys from overrides."""
 
     joint_pos: dict[str, float] = {}
+    scale: float | dict[str, Annotated[float, Field(gt=0)]] = {}
+    names: dict[str, str] = {}
 
 
 class Counter:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import mujoco
@@ -10,6 +9,7 @@ import mujoco.batch
 import numpy as np
 import torch
 
+from unisim.backends.mujoco.engine_warnings import BAD_ROW, EngineWarnings, log_engine_message
 from unisim.backends.mujoco.reads import BatchReads
 from unisim.capabilities import Diagnostic, TensorCapabilities, TensorExecution, device_problem
 from unisim.contract import Declared
@@ -23,20 +23,13 @@ from unisim.scene_model import compile_scene, engine_field
 
 __all__ = ["MuJoCoBackend"]
 
-_LOGGER = logging.getLogger(__name__)
-
 _DEVICES = ("cpu", "cuda")
-_BAD_WARNINGS = [
-    int(mujoco.mjtWarning.mjWARN_BADQPOS),
-    int(mujoco.mjtWarning.mjWARN_BADQVEL),
-    int(mujoco.mjtWarning.mjWARN_BADQACC),
-    int(mujoco.mjtWarning.mjWARN_BADCTRL),
+_FILTERS = [
+    int(mujoco.mjtDyn.mjDYN_NONE),
+    int(mujoco.mjtDyn.mjDYN_FILTER),
+    int(mujoco.mjtDyn.mjDYN_FILTEREXACT),
 ]
-
-
-def _log_warning(message: str) -> None:
-    """Takes the engine's warnings: by default it writes stderr and a file in the working directory."""
-    _LOGGER.warning("MuJoCo: %s", message)
+"""Dynamics of an actuator behind which its control still means what it means without them."""
 
 
 class MuJoCoBackend(HostBridgeBackend):
@@ -58,7 +51,7 @@ class MuJoCoBackend(HostBridgeBackend):
             ConfigError: The scene does not compile.
         """
         declared = declared or Declared()
-        mujoco.set_mju_user_warning(_log_warning)
+        mujoco.set_mju_user_warning(log_engine_message)
         self._model, layout = compile_scene(scene, sim, declared.model_fields)
         super().__init__(
             layout,
@@ -73,8 +66,9 @@ class MuJoCoBackend(HostBridgeBackend):
         self._batch = mujoco.batch.Batch(
             self._model, num_envs, nthread=sim.num_threads, persistent=sim.persistent
         )
-        affine = self._model.actuator_biastype == int(mujoco.mjtBias.mjBIAS_AFFINE)
-        self._holds_length = (affine & (self._model.actuator_biasprm[:, 1] != 0)).nonzero()[0]
+        self._warnings = EngineWarnings(self._model)
+        self._holds_length = _holding_actuators(self._model)
+        self._held_range = np.array([layout.actuators[i].ctrl_range for i in self._holds_length]).T
         self._default_qpos = np.array(layout.default_qpos)
         self._default_qvel = np.array(layout.default_qvel)
         self._length = self._batch.bind("actuator_length")
@@ -145,6 +139,7 @@ class MuJoCoBackend(HostBridgeBackend):
             wrenches = values[:, nu:].reshape(self.num_envs, len(self._wrench_bodies), 6)
             self._batch.bind("xfrc_applied")[:, self._wrench_bodies] = wrenches
         self._reads.step(nsteps)
+        self._warnings.report(self._batch.warning)
 
     def _commit_reset(self, payload: ResetPayload) -> None:
         ids = payload.env_ids.numpy()
@@ -160,7 +155,7 @@ class MuJoCoBackend(HostBridgeBackend):
         elif self._holds_length.size:
             batch.forward(ids, stage=mujoco.mjtStage.mjSTAGE_POS)
             held = np.ix_(ids, self._holds_length)
-            batch.bind("ctrl")[held] = self._length[held]
+            batch.bind("ctrl")[held] = np.clip(self._length[held], *self._held_range)
         batch.forward(ids, stage=mujoco.mjtStage.mjSTAGE_ACC)
         self._reads.restarted(ids)
 
@@ -175,7 +170,9 @@ class MuJoCoBackend(HostBridgeBackend):
         self._write_fields(payload, ids)
         for name, values in payload.parts():
             if name in STATE_FIELDS:
-                self._batch.bind(name)[ids] = values.numpy()
+                stored, written = self._batch.bind(name), values.numpy()
+                # What was read as float32 and is written back unchanged keeps the engine's precision.
+                stored[ids] = np.where(stored[ids].astype(np.float32) == written, stored[ids], written)
         self._reads.refresh(ids)
 
     def bad_rows(self) -> torch.Tensor:
@@ -183,7 +180,7 @@ class MuJoCoBackend(HostBridgeBackend):
         self._alive("bad_rows")
         qpos, qvel = self._batch.bind("qpos"), self._batch.bind("qvel")
         bad = ~(np.isfinite(qpos).all(axis=1) & np.isfinite(qvel).all(axis=1))
-        bad |= self._batch.warning[:, _BAD_WARNINGS, 1].any(axis=1)
+        bad |= self._batch.warning[:, BAD_ROW, 1].any(axis=1)
         return torch.from_numpy(bad)
 
     def snapshot(self) -> dict[str, torch.Tensor]:
@@ -214,6 +211,7 @@ class MuJoCoBackend(HostBridgeBackend):
         self._batch.state[:] = snapshot["state"].numpy()
         self._reads.hold(snapshot)
         self._batch.warning[:] = snapshot["warning"].numpy()
+        self._warnings.know(self._batch.warning)
 
     def _history_steps(self) -> int:
         return self._reads.history_steps
@@ -221,6 +219,13 @@ class MuJoCoBackend(HostBridgeBackend):
     def _free(self) -> None:
         # Every array bound from the batch keeps its threads alive, so all of them go together.
         del self._batch, self._reads, self._length, self._fields
+
+
+def _holding_actuators(model: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401 - mujoco ships no types
+    """Returns the ids of the actuators whose control is a length: biased by position, and not integrated."""
+    affine = model.actuator_biastype == int(mujoco.mjtBias.mjBIAS_AFFINE)
+    direct = np.isin(model.actuator_dyntype, _FILTERS)
+    return np.flatnonzero(affine & direct & (model.actuator_biasprm[:, 1] != 0))
 
 
 def _derives_constants(name: str) -> bool:
