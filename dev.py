@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import ssl
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 
 MINIMUM = (0, 9, 0)  # [tool.uv] required-version in pyproject.toml
 PIN = "0.13.9"
+WITH_VALUE = {"--extra", "--group", "--package", "--project", "--python", "-p", "--with"}  # of `uv run`
 TOOLS = Path(__file__).resolve().parent / ".tools"
 
 
@@ -56,9 +58,22 @@ def find_uv() -> str:
     return own
 
 
+def typed_command(arguments: list[str]) -> str:
+    """What was typed up to `unilab`, so that it can say what to type next; empty where it is not what uv runs."""
+    position = 1
+    while arguments[position : position + 1] and arguments[position].startswith("-"):
+        position += 2 if arguments[position] in WITH_VALUE else 1
+    if arguments[:1] != ["run"] or arguments[position : position + 1] != ["unilab"]:
+        return ""
+    python, *rest = sys.orig_argv[: len(sys.orig_argv) - len(arguments) + position + 1]
+    name = Path(python).name  # a launcher of Python may have made a whole path of what was typed
+    return shlex.join([name if shutil.which(name) else python, *rest])
+
+
 def main() -> None:
     """Replace this process with uv."""
     uv = find_uv()
+    os.environ["UNILAB_COMMAND"] = typed_command(sys.argv[1:])
     os.environ["PATH"] = os.pathsep.join([str(Path(uv).parent), os.environ.get("PATH", os.defpath)])
     system = ssl.get_default_verify_paths()
     if system.cafile or (system.capath and os.listdir(system.capath)):  # a proxy's own certificate is there

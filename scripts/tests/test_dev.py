@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -137,3 +138,36 @@ def test_the_systems_certificates_are_used_unless_said_otherwise(machine):
     path = machine.bin / "uv"
     path.write_text(path.read_text().replace('echo "bin:', 'echo "$UV_SYSTEM_CERTS:'))
     assert machine.run("lock").stdout.startswith("1:")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (("run", "--locked", "unilab", "train", "a task"), "-S dev.py run --locked unilab"),
+        (("run", "unilab"), "-S dev.py run unilab"),
+        (("run", "--package", "unilab", "-q", "unilab", "list"), "-S dev.py run --package unilab -q unilab"),
+        (("run", "--locked", "nox", "unilab"), ""),
+        (("sync", "unilab"), ""),
+        (("run",), ""),
+        ((), ""),
+    ],
+)
+def test_unilab_is_told_how_it_was_called_and_nothing_else_is(machine, arguments, command):
+    machine.add_uv("bin", "0.9.0")
+    path = machine.bin / "uv"
+    path.write_text(path.read_text().replace('echo "bin:', 'echo "$UNILAB_COMMAND:'))
+    told = machine.run(*arguments).stdout.split(":")[0]
+    python = Path(sys.executable).name
+    if shutil.which(python, path=f"{machine.bin}:/usr/bin:/bin") is None:
+        python = shlex.quote(sys.executable)
+    assert told == (f"{python} {command}" if command else "")
+
+
+def test_what_unilab_is_told_runs_it_again(machine):
+    machine.add_uv("bin", "0.9.0")
+    path = machine.bin / "uv"
+    again = 'if [ "$4" = eval ]; then echo "again:$*"; exit; fi\nPATH=$PATH; eval "$UNILAB_COMMAND eval \'a run\'"\n'
+    path.write_text(path.read_text().replace('echo "bin:', again + 'echo "bin:'))
+    assert machine.run("run", "--locked", "unilab", "train").stdout.startswith(
+        "again:run --locked unilab eval a run\n"
+    )

@@ -87,6 +87,22 @@ def test_a_write_that_fails_half_way_removes_what_it_had_made(tmp_path, monkeypa
     assert names(tmp_path) == []
 
 
+def test_a_place_without_permission_is_refused_by_name(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda place, _mode: place != tmp_path)
+    with pytest.raises(RunFolderError, match=f"no permission to write in {tmp_path}; choose another place"):
+        check_writable(tmp_path / "a" / "b")
+
+
+@pytest.mark.parametrize("part", ["metrics.jsonl", "checkpoints/model_1.pt"])
+def test_a_folder_that_holds_results_is_not_discarded(tmp_path, part):
+    folder = create(tmp_path)
+    (folder.path / part).write_text("{}\n")
+    assert not folder.discard_unused()
+    assert folder.config_path.is_file()
+    (folder.path / part).write_text("")
+    assert folder.discard_unused() is (part == "metrics.jsonl")
+
+
 def test_a_writable_place_passes_the_check_without_being_made(tmp_path):
     check_writable(tmp_path / "a" / "b")
     assert names(tmp_path) == []

@@ -1,5 +1,6 @@
 """The runner stops where it should and always leaves the last completed iteration on disk."""
 
+import contextlib
 import json
 import os
 import signal
@@ -82,19 +83,20 @@ def test_a_failing_iteration_surfaces_with_the_last_completed_one_saved(tmp_path
     runner, folder, _ = make(tmp_path, env=env, learner=CountingCfg(save_interval=100))
     with pytest.raises(ValueError, match="boom at step 7") as caught:
         runner.run(BudgetCfg(iterations=9))
-    assert caught.value.__notes__ == [f"iteration 3 is saved in {folder.checkpoints}"]
+    assert caught.value.__notes__ == [f"iteration 3 is saved in {folder.checkpoints / 'model_3.pt'}"]
     assert saved(folder) == ["model_3.pt"]
     assert load_checkpoint(folder.checkpoints / "model_3.pt").learner["weight"].tolist() == [3.0, 3.0]
     assert len(lines(folder)) == 3
 
 
-def test_a_failure_in_the_first_iteration_leaves_the_folder_and_no_checkpoint(tmp_path):
+def test_a_failure_in_the_first_iteration_saves_no_checkpoint(tmp_path):
     env = ScriptedEnv(run_config().env.with_({"fail_at": 1}))
     runner, folder, _ = make(tmp_path, env=env)
     with pytest.raises(ValueError, match="boom at step 1"):
         runner.run(BudgetCfg(iterations=9))
-    assert folder.config_path.is_file()
     assert saved(folder) == []
+    assert folder.discard_unused()
+    assert not folder.path.exists()
 
 
 def test_a_full_disk_does_not_hide_the_failure_that_came_first(tmp_path, monkeypatch):
@@ -167,6 +169,56 @@ def test_further_interrupts_do_not_cut_the_final_save_short(tmp_path, monkeypatc
     runner, folder, _ = make(tmp_path, before=interrupt)
     assert runner.run(BudgetCfg(iterations=9)).status == "interrupted"
     assert load_checkpoint(folder.checkpoints / "model_1.pt").iteration == 1
+
+
+def interrupting_save(monkeypatch):
+    """Lets two SIGINTs arrive during each save."""
+    from unilab_rl.runtime import runner as module
+
+    def save(path, checkpoint, save=module.save_checkpoint):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        save(path, checkpoint)
+
+    monkeypatch.setattr(module, "save_checkpoint", save)
+
+
+@contextlib.contextmanager
+def interrupts_are_ignored():
+    """Makes a KeyboardInterrupt a failure of the test; on its own it would end all tests."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        pytest.fail("an interrupt cut a save short")
+
+
+def test_interrupts_that_come_first_during_the_last_save_do_not_cut_it_short(tmp_path, monkeypatch):
+    interrupting_save(monkeypatch)
+    runner, folder, _ = make(tmp_path, learner=CountingCfg(save_interval=100))
+    with interrupts_are_ignored():
+        assert runner.run(BudgetCfg(iterations=2)).status == "finished"
+    assert saved(folder) == ["model_2.pt"]
+
+
+def test_interrupts_during_the_save_after_a_failure_do_not_cut_it_short(tmp_path, monkeypatch):
+    interrupting_save(monkeypatch)
+    env = ScriptedEnv(run_config().env.with_({"fail_at": 3}))
+    runner, folder, _ = make(tmp_path, env=env)
+    with interrupts_are_ignored(), pytest.raises(ValueError, match="boom at step 3"):
+        runner.run(BudgetCfg(iterations=9))
+    assert saved(folder) == ["model_1.pt"]
+
+
+def test_a_keyboard_interrupt_that_no_signal_brought_is_not_called_finished(tmp_path):
+    def interrupt(number):
+        if number == 3:
+            raise KeyboardInterrupt
+
+    runner, folder, _ = make(tmp_path, before=interrupt, learner=CountingCfg(save_interval=100))
+    outcome = runner.run(BudgetCfg(iterations=9))
+    assert (outcome.status, outcome.iteration) == ("interrupted", 2)
+    assert outcome.checkpoint == folder.checkpoints / "model_2.pt"
+    assert outcome.checkpoint.is_file()
 
 
 PROGRAM = """

@@ -215,7 +215,7 @@ def test_a_checkpoint_that_does_not_fit_its_run_is_refused_and_nothing_is_set_as
         resume(folder, budget=BudgetCfg(iterations=5))
     save_checkpoint(outcome.checkpoint, replace(held, task="another"))
     with pytest.raises(
-        CheckpointError, match=r"is of task 'another' .* but its run folder's config.yaml says 'scripted'"
+        CheckpointError, match=r"config.yaml: task is 'scripted' there, .* was trained with 'another'"
     ):
         resume(folder, budget=BudgetCfg(iterations=5))
     assert folder.manifest()["resumes"] == []

@@ -7,6 +7,7 @@ from .registry import get_algorithm, list_algorithms, register_algorithm
 from .run_config import BudgetCfg, RunConfig
 from .run_folder import RunFolder, RunFolderError, create_run_folder, resolve_run
 from .runtime.evaluate import Evaluation, evaluate
+from .runtime.resuming import Resume
 from .runtime.runner import Outcome, Progress, Runner, Watcher
 from .runtime.session import TrainRequest, resume, train
 
@@ -26,6 +27,7 @@ __all__ = [
     "Policy",
     "PpoCfg",
     "Progress",
+    "Resume",
     "RunConfig",
     "RunFolder",
     "RunFolderError",

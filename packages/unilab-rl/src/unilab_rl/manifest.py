@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from unilab_rl.contracts.env import EnvProtocol
     from unilab_rl.run_config import RunConfig
 
-__all__ = ["SCHEMA_VERSION", "installed_versions", "make_manifest"]
+__all__ = ["SCHEMA_VERSION", "installed_versions", "make_manifest", "thread_settings"]
 
 SCHEMA_VERSION = 1
 _DISTRIBUTIONS = (
@@ -25,6 +25,17 @@ _DISTRIBUTIONS = (
 def installed_versions() -> dict[str, str | None]:
     """Returns the version of Python and of every package that decides results; `None` where one isn't installed."""
     return {"python": platform.python_version()} | {name: _version(name) for name in _DISTRIBUTIONS}
+
+
+def thread_settings() -> dict[str, Any]:
+    """Returns what decides how sums are split among threads, and so their last bits."""
+    import torch
+
+    return {
+        "cpus": os.cpu_count(),
+        "torch": torch.get_num_threads(),
+        "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
+    }
 
 
 def make_manifest(
@@ -55,11 +66,7 @@ def make_manifest(
         "overrides": list(overrides),
         "versions": installed_versions(),
         "platform": platform.platform(),
-        "threads": {
-            "cpus": os.cpu_count(),
-            "torch": torch.get_num_threads(),
-            "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
-        },
+        "threads": thread_settings(),
         "capabilities": dict(env.describe().capabilities),
         "config_hash": config.digest(),
         "resumes": [],

@@ -6,27 +6,29 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from unilab_rl.contracts.algorithm import Iteration
 
-__all__ = ["MetricsLog", "set_aside_after"]
+__all__ = ["MetricsLog", "check_metrics", "free_superseded_name", "set_aside_after"]
 
 
 class MetricsLog:
     """Appends lines to `metrics.jsonl`; each is on disk as a whole line when `append` returns.
 
-    Use as a context manager.
+    The file is opened by the first `append`, so that a resumed run may trim it until then. Use as a context manager.
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a", encoding="utf-8")
+        self._path = path
+        self._file: TextIO | None = None
 
     def __enter__(self) -> MetricsLog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
     def append(
         self, done: Iteration, *, iteration: int, env_steps: int, elapsed_s: float, resumed: str | None
@@ -38,7 +40,7 @@ class MetricsLog:
             iteration: Its number, from 1.
             env_steps: Environment steps of the run so far.
             elapsed_s: Wall-clock seconds of this process's training so far.
-            resumed: `"warm"` or `"exact"` in the first line after a resume, else `None`.
+            resumed: `"exact"`, `"inexact"` or `"warm"` in the first line after a resume, else `None`.
         """
         record = {
             "iteration": iteration,
@@ -49,8 +51,29 @@ class MetricsLog:
             "resumed": resumed,
             "metrics": {key: value if math.isfinite(value) else None for key, value in done.metrics.items()},
         }
+        if self._file is None:
+            self._file = self._path.open("a", encoding="utf-8")
         self._file.write(json.dumps(record, allow_nan=False) + "\n")
         self._file.flush()
+
+
+def check_metrics(path: Path) -> None:
+    """Checks that `set_aside_after` will be able to read the file.
+
+    Raises:
+        OSError: It is missing or can't be read.
+        UnicodeDecodeError: It is not UTF-8.
+    """
+    path.read_text(encoding="utf-8")
+
+
+def free_superseded_name(path: Path) -> Path:
+    """Returns `<name>.superseded`, or with the first number from 2 that no earlier copy has."""
+    free, number = path.with_name(f"{path.name}.superseded"), 1
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{path.name}.superseded-{number}")
+    return free
 
 
 def set_aside_after(path: Path, iteration: int) -> int:

@@ -10,7 +10,9 @@ from pydantic import Field, PositiveInt, model_validator
 from unilab_core import Cfg, ConfigError
 from unilab_rl.contracts.algorithm import LearnerCfg
 
-__all__ = ["BudgetCfg", "RunConfig"]
+__all__ = ["MAX_SEED", "BudgetCfg", "RunConfig"]
+
+MAX_SEED = 2**63 - 1  # what every generator takes
 
 
 class BudgetCfg(Cfg):
@@ -56,7 +58,7 @@ class RunConfig(Cfg):
     backend: str
     device: str
     num_envs: PositiveInt
-    seed: int = Field(ge=0)
+    seed: int = Field(ge=0, le=MAX_SEED)
     budget: BudgetCfg
     env: Cfg
     """The environment's complete config, overrides applied."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ __all__ = [
     "RunFolder",
     "RunFolderError",
     "check_writable",
+    "command_line",
     "create_run_folder",
     "find_runs",
     "resolve_run",
@@ -28,6 +30,15 @@ __all__ = [
 
 LATEST = "latest"
 _NAME = re.compile(r"(?P<stamp>\d{8}-\d{6})-(?P<rest>.+?-s\d+)(?:-(?P<copy>\d+))?")
+
+
+def command_line(*arguments: object) -> str:
+    """Returns what to type to run `unilab` with these arguments, in the way in which it was run this time.
+
+    A launcher that puts something in front of `unilab`, as dev.py does, says so in the environment variable
+    UNILAB_COMMAND.
+    """
+    return f"{os.environ.get('UNILAB_COMMAND') or 'unilab'} {shlex.join(map(str, arguments))}"
 
 
 class RunFolderError(ValueError):
@@ -83,6 +94,17 @@ class RunFolder:
             raise RunFolderError(f"{self.manifest_path}: holds a {type(data).__name__}, expected an object")
         return data
 
+    def has_checkpoint(self) -> bool:
+        """Returns whether there is anything to resume or to measure."""
+        return any(self.checkpoints.glob("model_*.pt"))
+
+    def discard_unused(self) -> bool:
+        """Removes the folder, unless it holds a checkpoint or a line of metrics; returns whether it did."""
+        used = self.has_checkpoint() or (self.metrics_path.is_file() and self.metrics_path.stat().st_size > 0)
+        if not used:
+            shutil.rmtree(self.path, ignore_errors=True)
+        return not used
+
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         """Replaces the manifest atomically."""
         temporary = self.manifest_path.with_name("manifest.json.tmp")
@@ -97,8 +119,10 @@ def check_writable(root: Path) -> None:
         RunFolderError: Something in its path is a file or can't be written to.
     """
     place = root
-    while not place.exists() and place != place.parent:
+    while not place.exists() and not place.is_symlink() and place != place.parent:
         place = place.parent
+    if not place.exists():
+        raise _unwritable(root, f"{place} is a link to a place that isn't there")
     if not place.is_dir():
         raise _unwritable(root, f"{place} is a file")
     if not os.access(place, os.W_OK | os.X_OK):
@@ -155,7 +179,8 @@ def resolve_run(run: str, root: Path) -> tuple[RunFolder, Path | None]:
     """Finds a run.
 
     Args:
-        run: `latest` (the newest below `root`, over all tasks), a run's folder, or one of its checkpoints.
+        run: `latest` (the newest with a checkpoint below `root`, over all tasks), a run's folder, or one of its
+            checkpoints.
         root: The folder of all runs.
 
     Returns:
@@ -167,8 +192,8 @@ def resolve_run(run: str, root: Path) -> tuple[RunFolder, Path | None]:
     runs = find_runs(root)
     if run == LATEST:
         if not runs:
-            raise RunFolderError(f"no runs below {str(root)!r} yet; make one with: unilab train TASK")
-        return runs[-1], None
+            raise RunFolderError(f"no runs below {str(root)!r} yet; {_advice()}")
+        return next((folder for folder in reversed(runs) if folder.has_checkpoint()), runs[-1]), None
     path = Path(run)
     if path.is_file() and path.suffix == ".pt" and (path.parent.parent / "config.yaml").is_file():
         return RunFolder(path.parent.parent), path
@@ -183,8 +208,12 @@ def resolve_run(run: str, root: Path) -> tuple[RunFolder, Path | None]:
 
 def _suggestion(run: str, runs: list[RunFolder]) -> str:
     if not runs:
-        return "make one with: unilab train TASK"
+        return _advice()
     return nearest(run, [*(str(folder.path) for folder in runs[-12:]), LATEST])
+
+
+def _advice() -> str:
+    return f"make one with: {command_line('train', 'TASK')}"
 
 
 def _missing_folders(parent: Path) -> list[Path]:

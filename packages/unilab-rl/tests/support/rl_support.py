@@ -8,14 +8,23 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from unilab_core import CapabilityError, EnvDescription, TorchEnv, TorchEnvCfg, TorchEnvState
+from unilab_core import (
+    CapabilityError,
+    EnvDescription,
+    EnvFaultedError,
+    NonFiniteError,
+    TorchEnv,
+    TorchEnvCfg,
+    TorchEnvState,
+)
 from unilab_rl import BudgetCfg, Iteration, LearnerCfg, LearnerState, RunConfig
 
 Verdict = Callable[[int, torch.Tensor], torch.Tensor]
+_FAILURES = {kind.__name__: kind for kind in (ValueError, NonFiniteError, EnvFaultedError, OSError)}
 
 
 class ScriptedEnvCfg(TorchEnvCfg):
@@ -26,6 +35,8 @@ class ScriptedEnvCfg(TorchEnvCfg):
     critic: bool = True
     gain: float = 1.0
     fail_at: int | None = None
+    fails_with: Literal["ValueError", "NonFiniteError", "EnvFaultedError", "OSError"] = "ValueError"
+    exact: bool = False
 
     def build(self, *, backend: str, device: str, seed: int, autoreset: bool) -> ScriptedEnv:
         """Builds it; the backend's name is only kept."""
@@ -60,7 +71,7 @@ class ScriptedEnv:
         self.obs_groups_spec = {"obs": 2} | ({"critic": 3} if self.cfg.critic else {})
         self.action_bounds = (-torch.ones(2), torch.ones(2))
         self.terminate = terminate
-        self.exact = exact
+        self.exact = exact or self.cfg.exact
         self.seeds = [seed]
         self.num_resets = self.num_closes = self.step_counter = 0
         self.received: list[torch.Tensor] = []
@@ -121,7 +132,7 @@ class ScriptedEnv:
         state = self.state
         self.step_counter += 1
         if self.cfg.fail_at is not None and self.step_counter >= self.cfg.fail_at:
-            raise ValueError(f"boom at step {self.step_counter}")
+            raise _FAILURES[self.cfg.fails_with](f"boom at step {self.step_counter}")
         self._age += 1
         state.reward.copy_(self.cfg.gain - actions.square().mean(-1))
         self._return += state.reward
@@ -157,8 +168,8 @@ class ScriptedEnv:
         return {"version": 1, "step_counter": self.step_counter}
 
     def import_training_state(self, payload: dict[str, Any]) -> None:
-        if set(payload) != {"version", "step_counter"}:
-            raise ValueError(f"training state has {sorted(payload)}")
+        if set(payload) != {"version", "step_counter"} or payload["version"] != 1:
+            raise ValueError(f"training state is {payload}")
         self.step_counter = payload["step_counter"]
 
     def state_dict(self) -> dict[str, Any]:
@@ -220,7 +231,7 @@ class CountingLearner:
     def state(self) -> LearnerState:
         return LearnerState({"weight": self.weight.clone()}, {"lr": self.cfg.rate}, {}, {})
 
-    def load_state(self, state: LearnerState, *, episodes_continue: bool) -> None:
+    def load_state(self, state: LearnerState, *, episodes_continue: bool, trained: bool = True) -> None:
         if state.learner["weight"].shape != (2,):
             raise ValueError(f"weight has shape {tuple(state.learner['weight'].shape)}, expected (2,)")
         self.weight = state.learner["weight"].clone()

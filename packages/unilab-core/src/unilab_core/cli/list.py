@@ -47,6 +47,8 @@ def command(as_json: bool) -> None:
         table.add_row(task["name"], ", ".join(task["learners"]), ", ".join(task["backends"]), task["summary"])
     console = Console()
     console.print(table)
-    console.print(f"algorithms: {', '.join(found['algorithms']) or 'none; install unilab-rl[rsl-rl]'}")
+    console.print(
+        f"algorithms: {', '.join(found['algorithms']) or 'none; install unilab-rl[cli,rsl-rl]>=2.0,<3'}"
+    )
     if not found["tasks"]:
         console.print("no tasks are installed; install unilab-tasks, or register your own by entry point")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unilab_core.cli.errors import BadInputError
+from unilab_rl.cli.shared import RUNS, SEED, failures_as_messages, find_run
 
 if TYPE_CHECKING:
     from unilab_rl.checkpoint import Checkpoint
@@ -31,16 +31,14 @@ Examples:
 @click.option(
     "--episodes", type=click.IntRange(min=1), default=64, show_default=True, help="Whole episodes to run."
 )
-@click.option(
-    "--seed", type=click.IntRange(min=0), help="Seed of the episodes; by default not one used in training."
-)
+@click.option("--seed", type=SEED, help="Seed of the episodes; by default not one used in training.")
 @click.option(
     "--backend", metavar="NAME", help="Physics backend; by default the run's (another one is sim-to-sim)."
 )
 @click.option("--device", metavar="DEVICE", help="Torch device; by default the run's.")
 @click.option("--baseline", is_flag=True, help="Also measure a policy that does nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of all runs.")
+@click.option("--runs", type=RUNS, default=Path("runs"), help="Folder of all runs.")
 def command(
     run: str,
     episodes: int,
@@ -59,20 +57,18 @@ def command(
     Every environment contributes the same number of episodes, so short ones count no more than long ones. Above 1024
     episodes the number is rounded up to what divides evenly.
     """
-    from unilab_rl.checkpoint import CheckpointError, latest_checkpoint, load_checkpoint
-    from unilab_rl.run_folder import RunFolderError, resolve_run
+    from unilab_rl.checkpoint import latest_checkpoint, load_checkpoint
+    from unilab_rl.run_config import MAX_SEED
 
-    try:
-        folder, path = resolve_run(run, runs)
+    with failures_as_messages():
+        folder, path = find_run(run, runs)
         config = folder.config()
         path = path or latest_checkpoint(folder.checkpoints)
         checkpoint = load_checkpoint(path)
         # A million ahead of the run's seed: clear of those that training and its resumes use.
-        seed = config.seed + 1_000_000 if seed is None else seed
+        seed = (config.seed + 1_000_000) % (MAX_SEED + 1) if seed is None else seed
         backend, device = backend or config.backend, device or config.device
         results = _measure(config, checkpoint, path, backend, device, episodes, seed, baseline)
-    except (CheckpointError, RunFolderError) as error:
-        raise BadInputError(str(error)) from error
     facts = {
         "task": config.task,
         "checkpoint": str(path),
@@ -105,12 +101,13 @@ def _measure(
     from unilab_rl.checkpoint import CheckpointError
     from unilab_rl.registry import get_algorithm
     from unilab_rl.runtime.evaluate import ZeroPolicy, evaluate, split_episodes
-    from unilab_rl.runtime.session import learner_state
+    from unilab_rl.runtime.session import import_training_state, learner_state
 
     algorithm = get_algorithm(config.algorithm)
     algorithm.require()
     rows, per_row = split_episodes(episodes)
     with closing(make_env(config.env, backend=backend, device=device, num_envs=rows, seed=seed)) as env:
+        import_training_state(env, path, checkpoint)  # before the first reset, which follows curricula
         try:
             policies: dict[str, Any] = {
                 "policy": algorithm.make_policy(env, config.learner, learner_state(checkpoint))

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from unilab_rl.runtime.runner import Progress, Watcher, resume_kind
+from unilab_rl.runtime.runner import Progress, Watcher
 
 if TYPE_CHECKING:
-    from unilab_rl.checkpoint import Checkpoint
     from unilab_rl.run_config import BudgetCfg, RunConfig
     from unilab_rl.run_folder import RunFolder
+    from unilab_rl.runtime.resuming import Resume
 
 __all__ = ["PlainProgress", "format_duration"]
 
@@ -32,19 +32,22 @@ class PlainProgress(Watcher):
         self._used_before = 0.0
         self._recent: deque[tuple[float, float, float]] = deque()
 
-    def on_start(
-        self, folder: RunFolder, config: RunConfig, budget: BudgetCfg, start: Checkpoint | None
-    ) -> None:
+    def on_start(self, folder: RunFolder, config: RunConfig, budget: BudgetCfg, start: Resume | None) -> None:
         """Says what is trained where."""
         click.echo(
             f"training {config.task} with {config.algorithm}: backend {config.backend}, device {config.device}, "
             f"{config.num_envs} environments, seed {config.seed}, {budget}"
         )
         if start is not None:
-            self._used_before = budget.fraction(start.iteration, start.env_steps, 0.0)
-            kind = resume_kind(start)
-            note = " (warm: environments start new episodes)" if kind == "warm" else ""
-            click.echo(f"resuming after iteration {start.iteration}, {start.env_steps:,} env steps{note}")
+            done = start.checkpoint
+            self._used_before = budget.fraction(done.iteration, done.env_steps, 0.0)
+            note = {
+                "exact": "exact: bit for bit as if it had not stopped",
+                "inexact": "not bit for bit",
+                "warm": "warm: environments start new episodes",
+            }[start.kind]
+            note = "; ".join([note, *start.differences])
+            click.echo(f"resuming after iteration {done.iteration}, {done.env_steps:,} env steps ({note})")
         click.echo(f"run folder: {folder.path}")
 
     def on_iteration(self, progress: Progress) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from unilab_core.cli.errors import BadInputError
+from unilab_rl.cli.shared import RUNS, SEED, failures_as_messages, find_run
 
 if TYPE_CHECKING:
     from unilab_rl.run_config import BudgetCfg, RunConfig
@@ -30,7 +31,7 @@ Examples:
 @click.option("--backend", metavar="NAME", help="Physics backend; by default mujoco.")
 @click.option("--device", metavar="DEVICE", help="Torch device; by default cpu.")
 @click.option("--num-envs", type=click.IntRange(min=1), help="Environments; by default the task's number.")
-@click.option("--seed", type=click.IntRange(min=0), help="Seed of environments and learner; by default 0.")
+@click.option("--seed", type=SEED, help="Seed of environments and learner; by default 0.")
 @click.option("--iterations", type=click.IntRange(min=1), help="Budget: iterations in all.")
 @click.option("--steps", type=click.IntRange(min=1), help="Budget: environment steps in all.")
 @click.option(
@@ -43,9 +44,7 @@ Examples:
     multiple=True,
     help="Change a field of the environment's config, or as learner.PATH one of the learner's.",
 )
-@click.option(
-    "--runs", "runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of all runs."
-)
+@click.option("--runs", type=RUNS, default=Path("runs"), help="Folder of all runs.")
 @click.pass_context
 def command(
     context: click.Context,
@@ -66,9 +65,6 @@ def command(
 
     Ctrl-C once finishes the iteration, saves and says how to go on; twice stops at once, still resumable.
     """
-    from unilab_rl.checkpoint import CheckpointError
-    from unilab_rl.run_folder import RunFolderError
-
     budget = _budget(iterations, steps, minutes)
     chosen = {
         "task": task,
@@ -79,14 +75,14 @@ def command(
         "seed": seed,
     }
     try:
-        if run is not None:
-            outcome = _resume(run, runs, budget, chosen, overrides)
-        elif task is None:
-            raise BadInputError("train needs a TASK (unilab list shows them), or --resume RUN")
-        else:
-            outcome = _train(chosen, budget, overrides, runs)
-    except (CheckpointError, RunFolderError) as error:
-        raise BadInputError(str(error)) from error
+        with failures_as_messages():
+            outcome = (
+                _train(chosen, budget, overrides, runs)
+                if run is None
+                else _resume(run, runs, budget, chosen, overrides)
+            )
+    except KeyboardInterrupt as error:
+        raise click.ClickException("interrupted before training began; nothing was saved") from error
     _report(outcome)
     if outcome.status == "interrupted":
         context.exit(130)
@@ -108,8 +104,11 @@ def _train(
     chosen: dict[str, str | int | None], budget: BudgetCfg | None, overrides: tuple[str, ...], runs: Path
 ) -> Outcome:
     from unilab_rl.cli.progress import PlainProgress
+    from unilab_rl.run_folder import command_line
     from unilab_rl.runtime.session import TrainRequest, train
 
+    if chosen["task"] is None:
+        raise BadInputError(f"train needs a TASK ({command_line('list')} shows them), or --resume RUN")
     given: dict[str, Any] = {key: value for key, value in chosen.items() if value is not None}
     return train(TrainRequest(**given, budget=budget, overrides=overrides, runs=runs), PlainProgress())
 
@@ -122,10 +121,9 @@ def _resume(
     overrides: tuple[str, ...],
 ) -> Outcome:
     from unilab_rl.cli.progress import PlainProgress
-    from unilab_rl.run_folder import resolve_run
     from unilab_rl.runtime.session import resume
 
-    folder, checkpoint = resolve_run(run, runs)
+    folder, checkpoint = find_run(run, runs)
     _check_agrees(folder, folder.config(), chosen, overrides)
     return resume(folder, checkpoint, budget=budget, watcher=PlainProgress())
 
@@ -151,11 +149,17 @@ def _check_agrees(
 
 
 def _report(outcome: Outcome) -> None:
-    run = outcome.checkpoint.parent.parent
+    from unilab_rl.checkpoint import list_checkpoints
+    from unilab_rl.run_folder import command_line
+
+    checkpoint = outcome.checkpoint
+    # What the run's name stands for, if that is this checkpoint.
+    run = checkpoint.parent.parent if checkpoint in list_checkpoints(checkpoint.parent)[-1:] else checkpoint
     click.echo(f"{outcome.status} after {outcome.iteration} iterations, {outcome.env_steps:,} env steps")
-    click.echo(f"checkpoint: {outcome.checkpoint}")
+    click.echo(f"checkpoint: {checkpoint}")
     if outcome.status == "interrupted":
-        click.echo(f"resume it:  unilab train --resume {run}")
+        click.echo(f"resume it:  {command_line('train', '--resume', run)}")
     else:
-        click.echo(f"measure it: unilab eval {run}")
-        click.echo(f"go on:      unilab train --resume {run} --iterations {2 * outcome.iteration}")
+        more = ("--iterations", 2 * outcome.iteration)
+        click.echo(f"measure it: {command_line('eval', run)}")
+        click.echo(f"go on:      {command_line('train', '--resume', run, *more)}")

@@ -88,12 +88,13 @@ class Learner(Protocol):
         """Returns a copy of everything needed to continue; later iterations don't change it."""
         ...
 
-    def load_state(self, state: LearnerState, *, episodes_continue: bool) -> None:
+    def load_state(self, state: LearnerState, *, episodes_continue: bool, trained: bool = True) -> None:
         """Continues from a state that a learner of the same config returned.
 
         Args:
             state: That state.
             episodes_continue: Whether the environment goes on in the middle of its episodes, or starts new ones.
+            trained: Whether iterations lie behind the state, so that it must hold the statistics of optimisers.
 
         Raises:
             ValueError: Names or shapes differ; nothing was changed.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -18,8 +19,9 @@ from unilab_rl.metrics_log import MetricsLog
 from unilab_rl.run_config import BudgetCfg, RunConfig
 from unilab_rl.run_folder import RunFolder
 from unilab_rl.runtime.interrupt import InterruptGuard
+from unilab_rl.runtime.resuming import Resume, write_resume
 
-__all__ = ["Outcome", "Progress", "Runner", "Watcher", "resume_kind"]
+__all__ = ["Outcome", "Progress", "Runner", "Watcher"]
 
 _logger = logging.getLogger(__name__)
 
@@ -48,15 +50,13 @@ class Outcome:
     iteration: int
     env_steps: int
     checkpoint: Path
-    """The last checkpoint, which holds `iteration`."""
+    """A file that is there and holds `iteration`."""
 
 
 class Watcher:
     """Is told what happens during a run; does nothing by itself."""
 
-    def on_start(
-        self, folder: RunFolder, config: RunConfig, budget: BudgetCfg, start: Checkpoint | None
-    ) -> None:
+    def on_start(self, folder: RunFolder, config: RunConfig, budget: BudgetCfg, start: Resume | None) -> None:
         """Called when everything is built and the first iteration is about to begin."""
 
     def on_iteration(self, progress: Progress) -> None:
@@ -80,7 +80,7 @@ class Runner:
         config: RunConfig,
         folder: RunFolder,
         *,
-        start: Checkpoint | None = None,
+        start: Resume | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Makes a runner.
@@ -90,7 +90,7 @@ class Runner:
             learner: A learner, in the state of `start` if that is given.
             config: The run's complete config.
             folder: Where metrics and checkpoints go.
-            start: The checkpoint that the run continues from.
+            start: What the run continues from.
             clock: Seconds that only rise.
         """
         self._env = env
@@ -101,31 +101,46 @@ class Runner:
         self._folder = folder
         self._clock = clock
         self._start = start
-        self._resumed: str | None = None if start is None else resume_kind(start)
         self._keeps_env_state = True
-        self._last = start if start is not None else self._snapshot(0, 0)
-        self._saved: int | None = None if start is None else start.iteration
+        self._last = start.checkpoint if start is not None else self._snapshot(0, 0)
+        self._file = None if start is None else start.path  # that holds `_last`
 
-    def run(self, budget: BudgetCfg, watcher: Watcher | None = None) -> Outcome:
+    def run(
+        self, budget: BudgetCfg, watcher: Watcher | None = None, *, guard: InterruptGuard | None = None
+    ) -> Outcome:
         """Iterates until `budget` is used or a Ctrl-C asks to stop.
+
+        The files of a resumed run change only when its first iteration is complete.
+
+        Args:
+            budget: When to stop.
+            watcher: Is told what happens.
+            guard: Listens to Ctrl-C already; by default one that listens from now on.
 
         Raises:
             Exception: Whatever an iteration raises, after the last completed iteration was saved.
         """
         watcher = watcher or Watcher()
-        watcher.on_start(self._folder, self._config, budget, self._start)
-        with InterruptGuard(watcher.on_interrupt) as guard, MetricsLog(self._folder.metrics_path) as metrics:
+        with contextlib.ExitStack() as stack:
+            guard = guard or stack.enter_context(InterruptGuard(watcher.on_interrupt))
+            metrics = stack.enter_context(MetricsLog(self._folder.metrics_path))
+            stopped = False
             try:
+                watcher.on_start(self._folder, self._config, budget, self._start)
                 self._loop(budget, watcher, guard, metrics)
-                guard.ignore_from_now()
             except KeyboardInterrupt:
+                stopped = True
                 _logger.info("stopped in the middle of iteration %d", self._last.iteration + 1)
             except Exception as error:
                 guard.ignore_from_now()
                 self._save_after(error)
                 raise
-            self._save()
-        return self._outcome("interrupted" if guard.requested else "finished")
+            guard.ignore_from_now()
+            file = self._save()
+        status: Literal["finished", "interrupted"] = (
+            "interrupted" if stopped or guard.requested else "finished"
+        )
+        return Outcome(status, self._last.iteration, self._last.env_steps, file)
 
     def _loop(self, budget: BudgetCfg, watcher: Watcher, guard: InterruptGuard, metrics: MetricsLog) -> None:
         began = self._clock()
@@ -136,10 +151,14 @@ class Runner:
             elapsed_s = self._clock() - began
             used = budget.fraction(iteration, env_steps, elapsed_s)
             snapshot = self._snapshot(iteration, env_steps)
+            resumed = None
+            if self._start is not None and self._last is self._start.checkpoint:
+                write_resume(self._folder, self._start, budget)
+                resumed = self._start.kind
             metrics.append(
-                done, iteration=iteration, env_steps=env_steps, elapsed_s=elapsed_s, resumed=self._resumed
+                done, iteration=iteration, env_steps=env_steps, elapsed_s=elapsed_s, resumed=resumed
             )
-            self._last, self._resumed = snapshot, None
+            self._last, self._file = snapshot, None
             if iteration % self._config.learner.save_interval == 0:
                 self._save()
             watcher.on_iteration(Progress(iteration, env_steps, elapsed_s, used, done))
@@ -171,28 +190,21 @@ class Runner:
             self._keeps_env_state = False
             return None
 
-    def _save(self) -> None:
-        """Writes the last completed iteration unless it is on disk already."""
-        if self._saved != self._last.iteration:
-            save_checkpoint(self._folder.checkpoints / checkpoint_name(self._last.iteration), self._last)
-            self._saved = self._last.iteration
+    def _save(self) -> Path:
+        """Writes the last completed iteration unless a file holds it already, and returns that file."""
+        if self._file is None:
+            file = self._folder.checkpoints / checkpoint_name(self._last.iteration)
+            save_checkpoint(file, self._last)
+            self._file = file
+        return self._file
 
     def _save_after(self, error: Exception) -> None:
         """Saves what there is after a failure, without hiding the failure behind one of saving."""
         if self._last.iteration == 0:
             return
         try:
-            self._save()
+            file = self._save()
         except OSError as second:
             error.add_note(f"the last completed iteration could not be saved either: {second}")
         else:
-            error.add_note(f"iteration {self._last.iteration} is saved in {self._folder.checkpoints}")
-
-    def _outcome(self, status: Literal["finished", "interrupted"]) -> Outcome:
-        path = self._folder.checkpoints / checkpoint_name(self._last.iteration)
-        return Outcome(status, self._last.iteration, self._last.env_steps, path)
-
-
-def resume_kind(checkpoint: Checkpoint) -> str:
-    """Returns `"exact"` where a checkpoint holds the environment's state, else `"warm"`: it starts from a reset."""
-    return "warm" if checkpoint.env_state is None else "exact"
+            error.add_note(f"iteration {self._last.iteration} is saved in {file}")

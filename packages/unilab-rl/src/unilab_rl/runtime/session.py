@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from unilab_core import Cfg, ConfigError, get_task, import_object, make_env, nearest, parse_overrides
-from unilab_rl.checkpoint import (
-    Checkpoint,
-    CheckpointError,
-    latest_checkpoint,
-    list_checkpoints,
-    load_checkpoint,
-)
+from unilab_rl.checkpoint import Checkpoint, CheckpointError, latest_checkpoint
 from unilab_rl.contracts.algorithm import Algorithm, Learner, LearnerCfg, LearnerState
 from unilab_rl.contracts.env import EnvProtocol
-from unilab_rl.manifest import installed_versions, make_manifest
-from unilab_rl.metrics_log import set_aside_after
+from unilab_rl.manifest import make_manifest
 from unilab_rl.registry import get_algorithm
-from unilab_rl.run_config import BudgetCfg, RunConfig
-from unilab_rl.run_folder import RunFolder, RunFolderError, check_writable, create_run_folder
-from unilab_rl.runtime.runner import Outcome, Runner, Watcher, resume_kind
+from unilab_rl.run_config import MAX_SEED, BudgetCfg, RunConfig
+from unilab_rl.run_folder import RunFolder, check_writable, create_run_folder
+from unilab_rl.runtime.interrupt import InterruptGuard
+from unilab_rl.runtime.resuming import Resume, read_resume
+from unilab_rl.runtime.runner import Outcome, Runner, Watcher
 
-__all__ = ["TrainRequest", "learner_state", "resume", "train"]
+__all__ = ["TrainRequest", "import_training_state", "learner_state", "resume", "train"]
 
 _LEARNER = "learner."
 
@@ -56,6 +50,7 @@ def train(request: TrainRequest, watcher: Watcher | None = None) -> Outcome:
     The folder is made when environment and learner are built, so bad input leaves none behind.
 
     Raises:
+        KeyboardInterrupt: A Ctrl-C came before the folder was made; nothing was saved.
         ConfigError: An unknown algorithm, or a wrong override or value.
         KeyError: An unknown task.
         CapabilityError: Something that is needed isn't installed or can't be done.
@@ -75,7 +70,8 @@ def train(request: TrainRequest, watcher: Watcher | None = None) -> Outcome:
         seed=request.seed,
         overrides=env_overrides,
     )
-    with closing(env):
+    with ExitStack() as owner:
+        owner.enter_context(closing(env))
         learner = algorithm.make_learner(env, learner_cfg, seed=request.seed)
         config = RunConfig(
             task=spec.name,
@@ -90,8 +86,15 @@ def train(request: TrainRequest, watcher: Watcher | None = None) -> Outcome:
         )
         now = datetime.now()
         manifest = make_manifest(config, env, overrides=request.overrides, now=now)
-        folder = create_run_folder(request.runs, config, manifest, now=now)
-        return Runner(env, learner, config, folder).run(config.budget, watcher)
+        watcher = watcher or Watcher()
+        with InterruptGuard(watcher.on_interrupt) as guard, owner.pop_all():
+            folder = create_run_folder(request.runs, config, manifest, now=now)
+            try:
+                return Runner(env, learner, config, folder).run(config.budget, watcher, guard=guard)
+            except BaseException as error:
+                if folder.discard_unused():
+                    error.add_note("nothing was learned yet, so the run folder was removed")
+                raise
 
 
 def resume(
@@ -103,7 +106,8 @@ def resume(
 ) -> Outcome:
     """Continues a run in its own folder, at the iteration after its checkpoint.
 
-    What the run had written after that checkpoint is set aside under names that end in `.superseded`.
+    Every file is checked first, and none changes before the first iteration is complete. Then what the run had
+    written after that checkpoint is set aside under names with `.superseded`.
 
     Args:
         folder: The run.
@@ -114,39 +118,50 @@ def resume(
     Raises:
         CheckpointError: The checkpoint is damaged or doesn't fit the run.
         ConfigError: The run's config is damaged, or its budget is used up.
-        RunFolderError: The run can't be written to.
+        RunFolderError: Another file of the run is damaged, or the run can't be written to.
     """
     config = folder.config()
     path = checkpoint or latest_checkpoint(folder.checkpoints)
-    start = load_checkpoint(path)
-    _check_belongs(path, start, config)
+    start = read_resume(folder, config, path)
+    done = start.checkpoint
     budget = budget or config.budget
-    if budget.fraction(start.iteration, start.env_steps, 0.0) >= 1.0:
+    if budget.fraction(done.iteration, done.env_steps, 0.0) >= 1.0:
         raise ConfigError(
-            f"{path}: the run has done {start.iteration} iterations and {start.env_steps:,} steps, its budget of "
+            f"{path}: the run has done {done.iteration} iterations and {done.env_steps:,} steps, its budget of "
             f"{budget} is used up; raise it with --iterations, --steps or --minutes"
         )
     algorithm = get_algorithm(config.algorithm)
     algorithm.require()
-    if not os.access(folder.path, os.W_OK | os.X_OK):
-        raise RunFolderError(f"{folder.path}: no permission to write; copy the run to a place of your own")
     # Without the environment's own random state a resumed run must not draw the first episodes again.
-    seed = config.seed + start.iteration
+    seed = (config.seed + done.iteration) % (MAX_SEED + 1)
     env = make_env(
         config.env, backend=config.backend, device=config.device, num_envs=config.num_envs, seed=seed
     )
-    with closing(env):
-        env.import_training_state(start.env_training_state)  # before the first reset, which follows curricula
+    watcher = watcher or Watcher()
+    with ExitStack() as owner:
+        owner.enter_context(closing(env))
+        import_training_state(env, path, done)  # before the first reset, which follows curricula
         learner = algorithm.make_learner(env, config.learner, seed=config.seed)
-        _restore(env, learner, path, start)
-        _note_resume(folder, start, budget)
-        _set_aside(folder, start.iteration)
-        return Runner(env, learner, config, folder, start=start).run(budget, watcher)
+        _restore(env, learner, start)
+        with InterruptGuard(watcher.on_interrupt) as guard, owner.pop_all():
+            return Runner(env, learner, config, folder, start=start).run(budget, watcher, guard=guard)
 
 
 def learner_state(checkpoint: Checkpoint) -> LearnerState:
     """Returns the learner's part of a checkpoint."""
     return LearnerState(checkpoint.learner, checkpoint.optimizer, checkpoint.normalizer, checkpoint.rng)
+
+
+def import_training_state(env: EnvProtocol, path: Path, checkpoint: Checkpoint) -> None:
+    """Lets `env`, not reset yet, follow its curricula from where they were in `checkpoint`, the content of `path`.
+
+    Raises:
+        CheckpointError: Its training state is none that this version knows.
+    """
+    try:
+        env.import_training_state(checkpoint.env_training_state)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: the entry 'env_training_state' can't be used: {error}") from error
 
 
 def _split_overrides(texts: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -177,40 +192,12 @@ def _learner_cfg(
         raise ConfigError(f"--set learner.PATH=VALUE: {error}") from error
 
 
-def _check_belongs(path: Path, checkpoint: Checkpoint, config: RunConfig) -> None:
-    given, expected = (checkpoint.task, checkpoint.algorithm), (config.task, config.algorithm)
-    if given != expected:
-        raise CheckpointError(
-            f"{path}: is of task {given[0]!r} and algorithm {given[1]!r}, but its run folder's config.yaml says "
-            f"{expected[0]!r} and {expected[1]!r}; put it back where it belongs"
-        )
-
-
-def _restore(env: EnvProtocol, learner: Learner, path: Path, start: Checkpoint) -> None:
+def _restore(env: EnvProtocol, learner: Learner, start: Resume) -> None:
+    done = start.checkpoint
+    continues = done.env_state is not None
     try:
-        learner.load_state(learner_state(start), episodes_continue=start.env_state is not None)
-        if start.env_state is not None:
-            env.load_state_dict(start.env_state)
+        learner.load_state(learner_state(done), episodes_continue=continues, trained=done.iteration > 0)
+        if done.env_state is not None:
+            env.load_state_dict(done.env_state)
     except ValueError as error:
-        raise CheckpointError(f"{path}: doesn't fit the run's config.yaml: {error}") from error
-
-
-def _note_resume(folder: RunFolder, start: Checkpoint, budget: BudgetCfg) -> None:
-    manifest = folder.manifest()
-    entry = {
-        "time": datetime.now().isoformat(timespec="seconds"),
-        "kind": resume_kind(start),
-        "iteration": start.iteration,
-        "env_steps": start.env_steps,
-        "budget": str(budget),
-        "versions": installed_versions(),
-    }
-    folder.write_manifest(manifest | {"resumes": [*manifest.get("resumes", []), entry]})
-
-
-def _set_aside(folder: RunFolder, iteration: int) -> None:
-    """Takes what a run wrote after `iteration` out of the way: `latest` must not find it again."""
-    for path in list_checkpoints(folder.checkpoints):
-        if int(path.stem.removeprefix("model_")) > iteration:
-            path.rename(path.with_name(path.name + ".superseded"))
-    set_aside_after(folder.metrics_path, iteration)
+        raise CheckpointError(f"{start.path}: doesn't fit the run's config.yaml: {error}") from error

@@ -35,7 +35,7 @@ class PpoAlgorithm:
             import tensordict
         except ImportError as error:
             raise CapabilityError(
-                f"the algorithm 'ppo' needs {error.name or 'rsl-rl'}: pip install \"unilab-rl[rsl-rl]\""
+                f"the algorithm 'ppo' needs {error.name or 'rsl-rl'}: pip install \"unilab-rl[rsl-rl]>=2.0,<3\""
             ) from error
         del rsl_rl, tensordict
 

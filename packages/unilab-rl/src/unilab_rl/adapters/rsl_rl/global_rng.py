@@ -42,13 +42,13 @@ class BorrowedGlobalRng:
         Raises:
             ValueError: Another form of state; nothing was changed.
         """
-        cpu = state.get("cpu")
-        if set(state) != {"cpu", "cuda"} or not isinstance(cpu, torch.Tensor) or cpu.dtype != torch.uint8:
-            raise ValueError(
-                f"the random state has {sorted(state)}, expected 'cpu' (uint8 tensor) and 'cuda'"
-            )
-        cuda = state["cuda"] if self._cuda and state["cuda"] is not None else self._state["cuda"]
-        self._state = {"cpu": cpu.clone(), "cuda": cuda}
+        if set(state) != {"cpu", "cuda"}:
+            raise ValueError(f"the random state has {sorted(state)}, expected 'cpu' and 'cuda'")
+        cpu = _checked("cpu", "cpu", state["cpu"])
+        cuda = self._state["cuda"]
+        if self._cuda and state["cuda"] is not None:
+            cuda = _checked("cuda", f"cuda:{self._cuda[0]}", state["cuda"])
+        self._state = {"cpu": cpu, "cuda": cuda}
 
     def _read(self) -> dict[str, torch.Tensor | None]:
         cuda = torch.cuda.get_rng_state(self._cuda[0]) if self._cuda else None
@@ -59,3 +59,14 @@ class BorrowedGlobalRng:
         torch.set_rng_state(state["cpu"])
         if state["cuda"] is not None:
             torch.cuda.set_rng_state(state["cuda"], self._cuda[0])
+
+
+def _checked(name: str, device: str, value: object) -> torch.Tensor:
+    """Returns a copy of a generator's state that a generator of `device` accepts."""
+    if not isinstance(value, torch.Tensor) or value.dtype != torch.uint8:
+        raise ValueError(f"the random state {name!r} is {value!r:.40}, expected a uint8 tensor")
+    try:
+        torch.Generator(device).set_state(value)
+    except RuntimeError as error:
+        raise ValueError(f"the random state {name!r} can't be used: {error}") from error
+    return value.clone()

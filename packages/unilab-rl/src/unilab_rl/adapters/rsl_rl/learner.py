@@ -81,19 +81,20 @@ class PpoLearner:
             rng=self._rng.state(),
         )
 
-    def load_state(self, state: LearnerState, *, episodes_continue: bool) -> None:
+    def load_state(self, state: LearnerState, *, episodes_continue: bool, trained: bool = True) -> None:
         """Continues from `state`, learning rate included.
 
         Args:
             state: What `state` returned.
             episodes_continue: Whether the environment goes on in the middle of its episodes; if it starts new ones,
                 they are desynchronised as at the start of a run.
+            trained: Whether iterations lie behind the state, so that it must hold the optimiser's statistics.
 
         Raises:
             ValueError: A name or a shape differs from this learner's; nothing was changed.
         """
         networks = parts.join_networks(self._networks(), state.learner, state.normalizer)
-        parts.check_optimizer(self.algorithm.optimizer, state.optimizer)
+        parts.check_optimizer(self.algorithm.optimizer, state.optimizer, trained=trained)
         self._rng.load_state(state.rng)
         for name, module in self._networks().items():
             module.load_state_dict(networks[name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,22 +58,64 @@ def join_networks(
     return joined
 
 
-def check_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+def check_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any], *, trained: bool) -> None:
     """Checks that `optimizer.load_state_dict(state)` will succeed and fit.
 
+    Args:
+        optimizer: The optimiser.
+        state: What is to be loaded.
+        trained: Whether every parameter must have statistics; otherwise none has to.
+
     Raises:
-        ValueError: Groups, parameters or the shapes of their statistics differ.
+        ValueError: Groups, their settings, parameters, statistics or the shapes of these differ.
     """
     _check_names("checkpoint part 'optimizer'", set(state), {"state", "param_groups"})
-    wanted = [len(group["params"]) for group in optimizer.param_groups]
-    given = [len(group["params"]) for group in state["param_groups"]]
-    if given != wanted:
-        raise ValueError(f"the optimiser has groups of {given} parameters, expected {wanted}")
+    _check_groups(optimizer, state["param_groups"])
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for index, statistics in state["state"].items():
+    wanted = _statistics(optimizer)
+    held = state["state"]
+    if not isinstance(held, Mapping) or not all(isinstance(each, Mapping) for each in held.values()):
+        raise ValueError("the optimiser's state is no dict of dicts")
+    if set(held) != set(range(len(parameters))) and (held or (trained and wanted)):
+        raise ValueError(
+            f"the optimiser has statistics of {len(held)} parameters, expected {len(parameters)}"
+        )
+    for index, statistics in held.items():
+        _check_names(f"the optimiser's state of parameter {index}", set(statistics), wanted)
         for name, value in statistics.items():
-            if isinstance(value, torch.Tensor) and value.dim() > 0:
+            if name != "step":
                 _check_tensor(f"optimiser statistic {name!r} of parameter {index}", value, parameters[index])
+
+
+def _check_groups(optimizer: torch.optim.Optimizer, groups: object) -> None:
+    if not isinstance(groups, list) or not all(isinstance(group, Mapping) for group in groups):
+        raise ValueError("the optimiser's 'param_groups' is no list of dicts")
+    if len(groups) != len(optimizer.param_groups):
+        raise ValueError(f"the optimiser has {len(groups)} groups, expected {len(optimizer.param_groups)}")
+    first = 0
+    for number, (given, own) in enumerate(zip(groups, optimizer.param_groups, strict=True)):
+        _check_names(f"the optimiser's group {number}", set(given), set(own))
+        expected = list(range(first, first + len(own["params"])))
+        if given["params"] != expected:
+            raise ValueError(
+                f"the optimiser's group {number} has the parameters {given['params']!r:.60}, expected {expected}"
+            )
+        first += len(expected)
+        rate = given["lr"]
+        if not isinstance(rate, float) or not 0.0 < rate < math.inf:
+            raise ValueError(
+                f"the optimiser's group {number} has lr {rate!r:.40}, expected a positive number"
+            )
+
+
+def _statistics(optimizer: torch.optim.Optimizer) -> set[str]:
+    """Returns the names of what such an optimiser keeps for each parameter, by letting a twin step once."""
+    probe = torch.nn.Parameter(torch.zeros(1))
+    probe.grad = torch.zeros(1)
+    settings = {key: value for key, value in optimizer.param_groups[0].items() if key != "params"}
+    twin = type(optimizer)([{**settings, "params": [probe]}], lr=1.0)  # type: ignore[call-arg]
+    twin.step()
+    return set(twin.state[probe])
 
 
 def _check_names(what: str, given: set[str], expected: set[str]) -> None:
