@@ -171,6 +171,13 @@ def test_list_without_tasks_says_how_to_get_some(capsys, monkeypatch):
     assert "no tasks are installed; install unilab-tasks" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("_tasks")
+def test_list_without_algorithms_names_the_extras_to_install_whole(capsys, monkeypatch):
+    monkeypatch.setattr(list_module, "entry_points", lambda group: [])
+    assert main(["list"]) == 0
+    assert "algorithms: none; install 'unilab-rl[cli,rsl-rl]>=2.0,<3'" in capsys.readouterr().out
+
+
 # ---------------------------------------------------------------- in a process of its own
 
 

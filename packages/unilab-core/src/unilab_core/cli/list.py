@@ -45,10 +45,9 @@ def command(as_json: bool) -> None:
     table = Table("task", "learners", "backends", "summary")
     for task in found["tasks"]:
         table.add_row(task["name"], ", ".join(task["learners"]), ", ".join(task["backends"]), task["summary"])
-    console = Console()
-    console.print(table)
-    console.print(
-        f"algorithms: {', '.join(found['algorithms']) or 'none; install unilab-rl[cli,rsl-rl]>=2.0,<3'}"
-    )
+    Console().print(table)
+    # Not through rich, which would take the brackets of an extra for markup.
+    algorithms = ", ".join(found["algorithms"]) or "none; install 'unilab-rl[cli,rsl-rl]>=2.0,<3'"
+    click.echo(f"algorithms: {algorithms}")
     if not found["tasks"]:
-        console.print("no tasks are installed; install unilab-tasks, or register your own by entry point")
+        click.echo("no tasks are installed; install unilab-tasks, or register your own by entry point")
