@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from array import array
 
 import pytest
 import torch
@@ -306,6 +308,44 @@ def test_a_tensor_of_exactly_64_kib_counts_as_large():
     with pytest.raises(ConfigError, match="table, a tensor of shape"):
         env.reset(torch.tensor([1]))
     env.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "make"),
+    [
+        ("count", lambda: itertools.count()),
+        ("generator", lambda: (i for i in range(3))),
+        ("bytearray", lambda: bytearray(3)),
+        ("array", lambda: array("d", [0.0])),
+        ("ndarray", lambda: pytest.importorskip("numpy").zeros(3)),
+    ],
+)
+def test_what_could_not_be_put_back_is_a_config_error_at_construction(kind, make):
+    class Holding(ScriptedEnv):
+        def _build(self) -> None:
+            super()._build()
+            self.term = Hoarder(3)
+            self.term.held = make()
+
+    with pytest.raises(
+        ConfigError, match=f"term.held is a {kind}, whose content .* keep state in torch tensors"
+    ):
+        Holding()
+
+
+def test_a_read_only_array_may_stay():
+    table = pytest.importorskip("numpy").zeros(3)
+    table.flags.writeable = False
+
+    class Holding(ScriptedEnv):
+        def _build(self) -> None:
+            super()._build()
+            self.term = Hoarder(3)
+            self.term.held = table
+
+    with Holding() as env:
+        env.reset()
+        assert env.term.held is table
 
 
 @pytest.mark.parametrize("kind", ["Random", "Generator", "RandomState"])

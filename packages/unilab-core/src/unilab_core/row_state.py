@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import types
+from array import array
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ _NOTHING: frozenset[type] = frozenset()
 _FIXED = (Cfg, FrozenDict, ModelLayout, EntityLayout, Enum, PurePath, Logger, IOBase, *_CODE)
 
 
-_Kind = Literal["leaf", "foreign", "stop", "container", "tuple", "object", "opaque"]
+_Kind = Literal["leaf", "foreign", "mutable", "stop", "container", "tuple", "object", "opaque"]
 
 
 class ConstantChangedError(ConfigError):
@@ -72,7 +73,8 @@ class RowStateRegistry:
     as a constant; Python numbers, strings and tuples by value; lists, dicts, sets and deques by their items; generators
     by state; objects of other classes attribute by attribute, to a depth of three. It stops at the classes it is told
     to (environment, scene, backend, handles), at configs, at code, and skips packet storage and expanded tensors. What
-    only a closure, a module global or a NumPy array remembers is not found.
+    only a closure or a module global remembers is not found; what is found and could not be put back (foreign random
+    generators, iterators, byte buffers, writable NumPy arrays) is refused.
     """
 
     def __init__(
@@ -135,9 +137,14 @@ class RowStateRegistry:
                 f"{place.path} is a {type(value).__name__}, whose draws a rejected reset cannot take back; "
                 "draw from env.rng instead"
             )
+        if kind == "mutable" and not _is_read_only(value):
+            raise ConfigError(
+                f"{place.path} is a {type(value).__name__}, whose content a rejected reset cannot put back; "
+                "keep state in torch tensors, numbers, lists, dicts or sets (a read-only NumPy array may stay)"
+            )
         # What is not entered is remembered by its owner, as a reference. What was met only farther away is entered
         # again, for it now reaches farther.
-        if kind in ("stop", "opaque") or seen.get(id(value), depth + 1) <= depth:
+        if kind in ("stop", "opaque", "mutable") or seen.get(id(value), depth + 1) <= depth:
             return
         if kind == "object":
             if depth < _HELPER_DEPTH:
@@ -168,6 +175,8 @@ class RowStateRegistry:
             return "foreign"
         if issubclass(kind, self._stop):
             return "stop"
+        if issubclass(kind, (bytearray, memoryview, array, Iterator)) or _is_ndarray(kind):
+            return "mutable"
         if issubclass(kind, _CONTAINERS):
             return "container"
         if issubclass(kind, tuple):
@@ -225,8 +234,9 @@ class RowStateRegistry:
             same = torch.equal(tensor, before) if torch.is_tensor(before) else tensor._version == before
             if place.now() is not tensor or not same:
                 raise ConstantChangedError(
-                    f"{place.path}, a tensor of shape {tuple(tensor.shape)}, was changed while a reset was staged, and "
-                    f"is too large to be saved whole; put the {self._n} environments in its first dimension"
+                    f"{place.path}, a tensor of shape {tuple(tensor.shape)}, was changed where only rows may change (in "
+                    "a reset, or when terms are tried before the first one), and is too large to be saved whole; "
+                    f"put the {self._n} environments in its first dimension"
                 )
 
     def restore(self, saved: SavedRows) -> None:
@@ -287,7 +297,8 @@ class RowStateRegistry:
         missing, unknown = sorted(set(kept) - set(state)), sorted(set(state) - set(kept))
         if missing or unknown:
             raise ValueError(
-                f"environment state: missing {missing[:6]}, unknown {unknown[:6]}; not of this task"
+                f"environment state: missing {missing[:6]}, unknown {unknown[:6]}; not of this task, or made by terms "
+                "whose attributes are born after construction: make them in __init__"
             )
         for path, place in kept.items():
             check_like(path, place.value, state[path])
@@ -333,6 +344,15 @@ def _put_attributes(owner: object, attributes: Mapping[str, Any]) -> None:
     for name, value in attributes.items():
         if name not in now or now[name] is not value:
             object.__setattr__(owner, name, value)
+
+
+def _is_ndarray(kind: type) -> bool:
+    """Whether a class is NumPy's array, told without importing NumPy."""
+    return any((base.__module__, base.__name__) == ("numpy", "ndarray") for base in kind.__mro__)
+
+
+def _is_read_only(value: Any) -> bool:  # noqa: ANN401 - a value of kind "mutable"
+    return _is_ndarray(type(value)) and not value.flags.writeable
 
 
 def _items(container: Any) -> list[tuple[Any, Any]]:  # noqa: ANN401 - dict, list, tuple, set or deque
