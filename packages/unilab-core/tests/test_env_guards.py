@@ -128,6 +128,26 @@ def test_contents_of_a_state_are_checked_before_anything_is_written(path, value,
         assert torch.equal(env.step(zeros(env)).obs["obs"], twin.step(zeros(twin)).obs["obs"])
 
 
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda state: [1],
+        lambda state: {**state, "version": torch.ones(2)},
+        lambda state: {**state, "values": None},
+        lambda state: {**state, "backend": None},
+        lambda state: {**state, "backend": {key: None for key in state["backend"]}},
+        lambda state: {**state, "values": {**state["values"], "_episode_length": torch.full((3,), -5)}},
+    ],
+)
+def test_a_state_of_another_form_is_a_value_error_and_faults_nothing(spoil):
+    with ScriptedEnv() as env:
+        env.reset()
+        with pytest.raises(ValueError, match="environment state: "):
+            env.load_state_dict(spoil(env.state_dict()))
+        assert not env.faulted
+        env.step(zeros(env))
+
+
 def test_a_failure_after_the_backend_was_restored_faults_the_environment(monkeypatch):
     with ScriptedEnv() as env:
         env.reset()

@@ -83,6 +83,22 @@ def test_a_step_that_resets_rows_checks_their_ids_no_second_time(make_env: MakeE
     assert sorts.count == 0
 
 
+class Unseen:
+    """Remembers what it has not seen yet as NaN, in a tensor, a number and a list."""
+
+    def __init__(self, cfg: TermCfg, env: ManagerBasedRlEnv) -> None:
+        self.seen = torch.full((env.num_envs, 1), float("nan"))
+        self.last, self.all = float("nan"), [float("nan")]
+
+    def __call__(self, env: ManagerBasedRlEnv) -> torch.Tensor:
+        return torch.nan_to_num(self.seen)
+
+
+def test_a_term_that_remembers_nan_and_changes_nothing_is_accepted(make_env: MakeEnv):
+    env = make_env(observations={"obs": group(seen=ObservationTermCfg(func=Unseen))})
+    assert env.step(zeros(env)).obs["obs"].flatten().tolist() == [0.0, 0.0, 0.0]
+
+
 class Hidden:
     """Reads a body only after the first step, and says so as a class of the 1.5 form does."""
 

@@ -79,6 +79,7 @@ def test_a_device_that_is_accepted_and_there_is_no_problem():
 
 
 def test_a_device_that_is_not_accepted_is_a_problem():
+    assert device_problem("cpu:7", ("cpu", "cuda")) == "device 'cpu:7': the CPU has no index; use 'cpu'"
     assert str(device_problem("banana", ("cpu", "cuda"))).startswith(
         "device 'banana' is no torch device; expected"
     )

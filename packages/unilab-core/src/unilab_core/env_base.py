@@ -351,7 +351,7 @@ class EnvBase(EnvHooks, ABC):
         check_state(state, self._registry, self.num_envs)
         try:
             self._backend.restore(state["backend"])
-        except ValueError:
+        except (TypeError, ValueError):
             raise  # the backend checks before it writes
         except BaseException as error:
             self._fault(error)

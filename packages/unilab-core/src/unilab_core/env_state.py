@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from unilab_core.row_state import RowStateRegistry
 from unilab_core.training_state import export_training_state, parse_training_state
 from unisim.contract import SimBackend
@@ -26,13 +28,24 @@ def check_state(state: Mapping[str, Any], registry: RowStateRegistry, num_envs: 
     Raises:
         ValueError: Of another version, task or number of rows.
     """
-    if set(state) != _KEYS or state["version"] != _VERSION:
-        raise ValueError(
-            f"environment state: got keys {sorted(state)}, version {state.get('version')!r}; "
-            f"expected {sorted(_KEYS)}, version {_VERSION}"
-        )
-    values = state["values"]
+    given: object = state
+    if not isinstance(given, Mapping) or set(given) != _KEYS:
+        got = f"keys {sorted(map(str, given))}" if isinstance(given, Mapping) else type(given).__name__
+        raise ValueError(f"environment state: got {got}, expected keys {sorted(_KEYS)}")
+    version, values, backend = given["version"], given["values"], given["backend"]
+    if type(version) is not int or version != _VERSION:
+        raise ValueError(f"environment state: got version {version!r}; expected version {_VERSION}")
+    for name, part in (("values", values), ("backend", backend)):
+        if not isinstance(part, Mapping):
+            raise ValueError(f"environment state: {name} is a {type(part).__name__}, expected a mapping")
+    for name, value in backend.items():
+        if not isinstance(value, torch.Tensor):
+            raise ValueError(
+                f"environment state: backend[{name!r}] is a {type(value).__name__}, expected a tensor"
+            )
     registry.check_state_dict(values)
+    if bool((values["_episode_length"] < 0).any()):
+        raise ValueError("environment state: _episode_length holds a negative length")
     parse_training_state(export_training_state(values["step_counter"]))
     rows = values["_pending"]
     if any(type(row) is not int or not 0 <= row < num_envs for row in rows):

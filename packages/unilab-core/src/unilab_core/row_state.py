@@ -234,8 +234,8 @@ class RowStateRegistry:
             same = torch.equal(tensor, before) if torch.is_tensor(before) else tensor._version == before
             if place.now() is not tensor or not same:
                 raise ConstantChangedError(
-                    f"{place.path}, a tensor of shape {tuple(tensor.shape)}, was changed where only rows may change (in "
-                    "a reset, or when terms are tried before the first one), and is too large to be saved whole; "
+                    f"{place.path}, a tensor of shape {tuple(tensor.shape)}, was changed where only rows may change "
+                    "(in a reset, or when terms are tried before the first one), and is too large to be saved whole; "
                     f"put the {self._n} environments in its first dimension"
                 )
 

@@ -97,6 +97,8 @@ def device_problem(device: str, accepted: Sequence[str]) -> str | None:
         return (
             f"device {device!r} is no torch device; expected one of {tuple(accepted)}, for example 'cuda:0'"
         )
+    if wanted.type == "cpu" and wanted.index is not None:
+        return f"device {device!r}: the CPU has no index; use 'cpu'"
     if wanted.type not in accepted:
         return f"device {device!r} is not one of {tuple(accepted)}"
     if wanted.type == "cuda":

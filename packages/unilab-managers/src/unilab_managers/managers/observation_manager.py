@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -133,10 +134,16 @@ class ObservationManager(ManagerBase):
         }
 
 
-def _equal(a: object, b: object) -> bool:
+def _equal(a: Any, b: Any) -> bool:  # noqa: ANN401 - values of a state
+    """Whether two values of a state are the same; NaN is the same as NaN."""
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-        return torch.equal(a, b)
-    return bool(a == b)
+        same = a.shape == b.shape and a.dtype == b.dtype
+        return same and bool(((a == b) | ((a != a) & (b != b))).all())
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(_equal(x, y) for x, y in zip(a, b, strict=True))
+    return bool(a == b or (a != a and b != b))
 
 
 def _make(term: BoundTerm, env: TorchEnv, *, corrupt: bool) -> _Pipeline:
