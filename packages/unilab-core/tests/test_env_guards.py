@@ -69,6 +69,18 @@ def test_values_of_a_write_are_never_broadcast(shape):
             env.step(zeros(env))
 
 
+def test_joints_of_a_write_that_do_not_exist_are_named():
+    with ScriptedEnv() as env:
+        data = env.scene["robot"].data
+        env.inject["_stage_reset"] = lambda ids: data.write_joint_state(
+            torch.zeros(3, 1), torch.zeros(3, 1), ids, torch.tensor([5])
+        )
+        with pytest.raises(
+            ValueError, match="joint_ids leave the 2 joints of 'robot'; take them from Entity.joint_ids"
+        ):
+            env.reset()
+
+
 def _nan_at(env: ScriptedEnv, row: int):
     def observe(ids):
         obs = torch.zeros(env.num_envs, 3)

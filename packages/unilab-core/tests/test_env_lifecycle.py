@@ -51,8 +51,12 @@ def test_qa_108_a_closed_environment_says_so(name, call):
 
 def test_qa_108_an_environment_may_be_closed_before_its_first_reset_and_then_deleted():
     env = ScriptedEnv()
+    backend = env.backend
+    env.close()
     env.close()
     del env
+    with pytest.raises(RuntimeError, match="the backend is closed"):
+        backend.bad_rows()
 
 
 def test_an_environment_is_a_context_manager_that_closes_also_after_an_exception():

@@ -94,8 +94,13 @@ def test_a_read_behind_a_branch_works_once_it_is_declared_on_the_hook():
             return torch.zeros(self.num_envs)
 
     with Declared() as env:
+        assert {"body:robot/leg", "sensor:robot/gyro"} <= set(env.describe().reads)
         env.reset()
-        steps(env, 3)
+        state = steps(env, 3)
+        data = env.scene["robot"].data
+        assert torch.equal(
+            state.reward, data.bodies(LEG).pos_w[:, 0, 0] + env.scene.sensor("robot/gyro")[:, 0]
+        )
 
 
 def test_a_term_may_declare_its_reads_while_the_environment_is_built():

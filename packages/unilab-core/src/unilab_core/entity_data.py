@@ -184,10 +184,18 @@ class EntityData:
 
         Raises:
             RuntimeError: Neither a reset is being staged nor may events of a step write now.
+            TypeError: `env_ids` is no int64 tensor, or a value is no float32 tensor.
+            ValueError: A row, a joint or a shape is wrong.
         """
         owner = f"{self._layout.name}.write_joint_state"
         self._staging.check_rows(env_ids, owner, "qpos", "qvel")
-        columns_q, columns_v = self._joint_q[joint_ids], self._joint_v[joint_ids]
+        try:
+            columns_q, columns_v = self._joint_q[joint_ids], self._joint_v[joint_ids]
+        except IndexError as error:
+            raise ValueError(
+                f"{owner}: joint_ids leave the {self._joint_q.numel()} joints of {self._layout.name!r}; "
+                "take them from Entity.joint_ids"
+            ) from error
         shape = (env_ids.numel(), columns_q.numel())
         self._staging.check_values(pos, shape, f"{owner}: pos")
         self._staging.check_values(vel, shape, f"{owner}: vel")
