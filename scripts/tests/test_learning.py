@@ -41,3 +41,16 @@ def test_a_task_without_a_bar_is_refused(learning, monkeypatch: pytest.MonkeyPat
     with pytest.raises(SystemExit) as stopped:
         learning.main()
     assert stopped.value.code == 2
+
+
+@pytest.mark.parametrize(("seeds", "written"), [(["0", "1", "2"], True), (["1"], False)])
+def test_only_all_seeds_are_evidence(
+    learning, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seeds, written
+):
+    point = {"env_steps": 1, "score": 999.0}
+    row = {"train_s": 1.0, "first_over_bar": point, "curve": [point]}
+    monkeypatch.setattr(learning, "measure", lambda bar, seed, folder: {"seed": seed, **row})
+    monkeypatch.setattr(learning, "ROOT", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["learning.py", "cartpole-balance", "--seeds", *seeds])
+    assert learning.main() == 0
+    assert (tmp_path / "docs" / "results" / "cartpole-balance.json").exists() is written
