@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from unilab_core import CapabilityError, ConfigError, EnvRng, SceneEntityCfg, writes
 from unilab_managers import EventTermCfg, ManagerBasedRlEnv, ObservationTermCfg, TerminationTermCfg, mdp
-from unilab_managers.term_cfg import TermCfg
+from unilab_managers.cfg.term import TermCfg
 
 
 class Counter:

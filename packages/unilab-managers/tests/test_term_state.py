@@ -30,7 +30,7 @@ from unilab_managers import (
     TerminationTermCfg,
     mdp,
 )
-from unilab_managers.term_cfg import TermCfg
+from unilab_managers.cfg.term import TermCfg
 from unisim import Declared
 from unisim.testing import FakeBackend, Fault
 

@@ -1,4 +1,10 @@
 from . import mdp as mdp
+from .cfg.events import EventTermCfg as EventTermCfg
+from .cfg.observations import ObservationGroupCfg as ObservationGroupCfg
+from .cfg.observations import ObservationTermCfg as ObservationTermCfg
+from .cfg.rewards import RewardTermCfg as RewardTermCfg
+from .cfg.term import TermCfg as TermCfg
+from .cfg.terminations import TerminationTermCfg as TerminationTermCfg
 from .env import ManagerBasedRlEnv as ManagerBasedRlEnv
 from .env import ManagerBasedRlEnvCfg as ManagerBasedRlEnvCfg
 from .managers.action_manager import ActionTerm as ActionTerm
@@ -7,9 +13,3 @@ from .noise import ConstantNoiseCfg as ConstantNoiseCfg
 from .noise import GaussianNoiseCfg as GaussianNoiseCfg
 from .noise import NoiseCfg as NoiseCfg
 from .noise import UniformNoiseCfg as UniformNoiseCfg
-from .term_cfg import EventTermCfg as EventTermCfg
-from .term_cfg import ObservationGroupCfg as ObservationGroupCfg
-from .term_cfg import ObservationTermCfg as ObservationTermCfg
-from .term_cfg import RewardTermCfg as RewardTermCfg
-from .term_cfg import TermCfg as TermCfg
-from .term_cfg import TerminationTermCfg as TerminationTermCfg

@@ -15,6 +15,10 @@ from unilab_core.errors import CapabilityError
 from unilab_core.reset_transaction import EpisodeLog
 from unilab_core.state import Observations
 from unilab_core.writes import declared_writes
+from unilab_managers.cfg.events import EventTermCfg
+from unilab_managers.cfg.observations import ObservationGroupCfg
+from unilab_managers.cfg.rewards import RewardTermCfg
+from unilab_managers.cfg.terminations import TerminationTermCfg
 from unilab_managers.managers import (
     ActionManager,
     ActionTermCfg,
@@ -24,7 +28,6 @@ from unilab_managers.managers import (
     RewardManager,
     TerminationManager,
 )
-from unilab_managers.term_cfg import EventTermCfg, ObservationGroupCfg, RewardTermCfg, TerminationTermCfg
 from unisim.contract import Declared, SimBackend
 from unisim.factory import make_backend
 

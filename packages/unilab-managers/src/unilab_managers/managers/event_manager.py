@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, get_args
 import torch
 
 from unilab_core.errors import nearest
+from unilab_managers.cfg.events import EventTermCfg
 from unilab_managers.managers.manager_base import ManagerBase, Selector, named
-from unilab_managers.term_cfg import EventTermCfg
 
 if TYPE_CHECKING:
     from unilab_core.env import TorchEnv

@@ -12,7 +12,7 @@ import torch
 from unilab_core.entity_cfg import SceneEntityCfg
 from unilab_core.errors import ConfigError
 from unilab_core.reset_selectors import resolve_reset_env_ids
-from unilab_managers.term_cfg import TermCfg
+from unilab_managers.cfg.term import TermCfg
 
 if TYPE_CHECKING:
     from unilab_core.env import TorchEnv

@@ -11,8 +11,8 @@ from unilab_core.env import TorchEnv
 from unilab_core.errors import ConfigError
 from unilab_core.row_state import RowStateRegistry
 from unilab_core.state import Observations
+from unilab_managers.cfg.observations import ObservationGroupCfg, ObservationTermCfg
 from unilab_managers.managers.manager_base import BoundTerm, ManagerBase, bind_terms, check_value, named
-from unilab_managers.term_cfg import ObservationGroupCfg, ObservationTermCfg
 
 __all__ = ["ObservationManager"]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from unilab_managers.cfg.rewards import RewardTermCfg
 from unilab_managers.managers.manager_base import BoundTerm, ManagerBase, check_value
-from unilab_managers.term_cfg import RewardTermCfg
 
 if TYPE_CHECKING:
     from unilab_core.env import TorchEnv

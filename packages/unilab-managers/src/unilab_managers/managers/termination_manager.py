@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from unilab_core.errors import UnknownNameError, nearest
+from unilab_managers.cfg.terminations import TerminationTermCfg
 from unilab_managers.managers.manager_base import BoundTerm, ManagerBase, check_value
-from unilab_managers.term_cfg import TerminationTermCfg
 
 if TYPE_CHECKING:
     from unilab_core.env import TorchEnv

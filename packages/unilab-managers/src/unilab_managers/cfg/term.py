@@ -1,29 +1,19 @@
-"""What a config says about each kind of term."""
+"""The base of term configs: a function or a class, and parameters that fit its signature."""
 
 from __future__ import annotations
 
 import inspect
 import types
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+from typing import Any, ClassVar, Union, get_args, get_origin
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import ValidationInfo, field_validator
 
-from unilab_managers.noise import NoiseCfg
 from unisim.config import Cfg, FrozenDict, Params
 from unisim.errors import nearest
 from unisim.import_strings import Func
 
-__all__ = [
-    "EventTermCfg",
-    "ObservationGroupCfg",
-    "ObservationTermCfg",
-    "RewardTermCfg",
-    "TermCfg",
-    "TerminationTermCfg",
-]
-
-Numbers = float | tuple[float, ...]
+__all__ = ["TermCfg"]
 
 
 class TermCfg(Cfg):
@@ -88,50 +78,3 @@ def _as_declared(value: object, annotation: object, target: Callable[..., Any]) 
         if isinstance(option, type) and issubclass(option, Cfg):
             return option.model_validate(value)
     return value
-
-
-class ObservationTermCfg(TermCfg):
-    """One observation: compute, then noise, clip, scale. The term returns (N, dim) float32."""
-
-    noise: NoiseCfg | None = None
-    clip: tuple[float, float] | None = None
-    scale: Numbers | None = None
-    """One factor, or one per column."""
-
-    @model_validator(mode="after")
-    def _ordered_clip(self) -> ObservationTermCfg:
-        if self.clip is not None and self.clip[0] > self.clip[1]:
-            raise ValueError(f"clip {self.clip} is inverted; expected (low, high)")
-        return self
-
-
-class ObservationGroupCfg(Cfg):
-    """Terms whose columns stand side by side, in the order of declaration."""
-
-    terms: dict[str, ObservationTermCfg]
-    enable_corruption: bool = True
-    """Whether the terms' noise is applied; nothing else depends on it."""
-
-
-class RewardTermCfg(TermCfg):
-    """One summand of the reward: raw value x weight x dt. The term returns (N,) float32."""
-
-    weight: float
-
-
-class TerminationTermCfg(TermCfg):
-    """One reason for an episode to end. The term returns (N,) bool."""
-
-    time_out: bool | None = None
-    """Whether it truncates instead of terminating; None: as the function says of itself."""
-
-
-class EventTermCfg(TermCfg):
-    """Something that happens to rows. The term is called with `(env, env_ids, **params)`."""
-
-    leading: ClassVar[tuple[str, ...]] = ("env", "env_ids")
-
-    mode: Literal["reset"]
-    """When: `"reset"` for every row that is being reset, while its new state is staged."""
-    min_step_count_between_reset: Annotated[int, Field(ge=0)] = 0
-    """Rows that triggered less than so many environment steps ago are left out; the first trigger never is."""

@@ -1,0 +1,1 @@
+"""What configs say about each kind of term."""
