@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+if sys.platform == "linux":
+    os.environ.setdefault("MUJOCO_GL", "egl")  # MuJoCo reads it when it is imported
+
 SUPPORT = str(Path(__file__).parent / "support")
 if SUPPORT not in sys.path:
     sys.path.insert(0, SUPPORT)

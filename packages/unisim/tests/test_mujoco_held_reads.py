@@ -20,8 +20,9 @@ def controls(steps: int, num_envs: int, seed: int = 0) -> list[torch.Tensor]:
 
 
 def forces(backend) -> torch.Tensor:
-    """All acceleration-stage sensors, (N, ...)."""
-    return torch.cat([backend.get_sensor_view(name) for name in ACCELERATION], dim=1)
+    """All acceleration-stage sensors, joint accelerations and actuator forces, (N, ...)."""
+    sensors = [backend.get_sensor_view(name) for name in ACCELERATION]
+    return torch.cat([*sensors, *backend.get_state_views(("qacc", "actuator_force")).values()], dim=1)
 
 
 @pytest.fixture(params=GRID, ids=GRID_IDS)

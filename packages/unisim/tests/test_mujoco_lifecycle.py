@@ -102,7 +102,6 @@ def test_everything_declared_that_it_cannot_do_is_listed_in_one_error():
         "device 'meta' is not one of ('cpu', 'cuda')",
         "model field 'body_mas' does not exist; did you mean 'body_mass'",
         "model field 'gravity' is declared twice",
-        "wrench body 'robot/ro' does not exist; did you mean 'robot/rod'?",
         "substep sensor 'imu' does not exist; there are none",
         "decimation is 0, expected at least 1",
     ):

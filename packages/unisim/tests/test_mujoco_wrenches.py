@@ -85,12 +85,12 @@ def test_a_reset_clears_it_before_the_reads_of_the_reset(persistent):
     assert not backend.get_state_views()["qvel"][1].any()
 
 
-def test_several_bodies_have_six_columns_each_in_the_order_declared():
-    bodies = ("robot/shank", "robot/base")
-    backend = space(hopper, bodies=bodies)
+def test_several_bodies_have_six_columns_each_in_the_order_of_the_model():
+    backend = space(hopper, bodies=("robot/shank", "robot/base"))
+    assert backend.declared.wrench_bodies == ("robot/base", "robot/shank")
     ctrl = torch.zeros(2, 3 + 12)
-    ctrl[0, 3 + 6 : 3 + 9] = torch.tensor([0.0, 0.0, 1.0])  # the base
-    ctrl[1, 3 : 3 + 3] = torch.tensor([0.0, 0.0, 1.0])  # the shank
+    ctrl[0, 3 : 3 + 3] = torch.tensor([0.0, 0.0, 1.0])  # the base
+    ctrl[1, 3 + 6 : 3 + 9] = torch.tensor([0.0, 0.0, 1.0])  # the shank
     backend.step_tensor(ctrl)
     qvel = backend.get_state_views()["qvel"]
     momentum = backend.get_state_views()["qvel"][:, 2]
@@ -109,6 +109,40 @@ def test_a_wrench_equals_the_engine_s_own_applied_force():
         backend.step_tensor(ctrl, 4)
         other.step_tensor(ctrl[:, :3].contiguous(), 4)
         assert torch.equal(backend.snapshot()["state"], other.snapshot()["state"])
+
+
+@pytest.mark.parametrize(
+    ("patterns", "resolved"),
+    [
+        (("robot/.*sh.*",), ("robot/shank",)),
+        (("robot/shank", "robot/.*"), ("robot/base", "robot/thigh", "robot/shank")),
+        ((".*", "robot/base"), ("robot/base", "robot/thigh", "robot/shank")),  # all that can be pushed
+        (("robot/(base|shank)", "robot/shank"), ("robot/base", "robot/shank")),
+        ((), ()),
+    ],
+)
+def test_wrench_bodies_are_names_or_patterns_resolved_in_model_order(patterns, resolved):
+    backend = space(hopper, bodies=patterns)
+    assert backend.declared.wrench_bodies == resolved
+    with pytest.raises(ValueError, match=rf"expected contiguous \(2, {3 + 6 * len(resolved)}\)"):
+        backend.step_tensor(torch.zeros(2, 99))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("robot/shnak", "wrench body 'robot/shnak' matches no body; did you mean 'robot/shank'"),
+        (
+            "shank",
+            "wrench body 'shank' matches no body; did you mean 'robot/shank'",
+        ),  # the whole name must match
+        ("world", "wrench body 'world' matches no body"),
+        ("robot/(", r"wrench body 'robot/\(' is neither a body nor a regular expression: "),
+    ],
+)
+def test_a_pattern_that_matches_no_body_is_answered_with_the_nearest(pattern, message):
+    with pytest.raises(KeyError, match=f"MuJoCoBackend: {message}"):
+        space(hopper, bodies=("robot/base", pattern))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -100,3 +100,19 @@ def test_keys_make_the_spec_that_reads_them():
 def test_a_key_of_no_known_kind_is_answered_with_the_nearest(key, hint):
     with pytest.raises(KeyError, match=f"unknown key '{key}'; {hint}"):
         spec_of([key])
+
+
+def test_accelerations_and_forces_follow_the_state():
+    spec = HostBridgeSpec(acceleration=("qacc", "actuator_force"), sensors=("force",))
+    layout = ReadLayout(spec, MODEL)
+    assert [layout.columns(key) for key in ("ctrl", "qacc", "actuator_force", "sensor:force")] == [
+        slice(4, 5),
+        slice(5, 7),
+        slice(7, 8),
+        slice(8, 9),
+    ]
+    assert spec_of(["actuator_force", "qacc"]).acceleration == ("actuator_force", "qacc")
+    with pytest.raises(KeyError, match=r"unknown acceleration field 'qac'; did you mean 'qacc'\?"):
+        ReadLayout(HostBridgeSpec(acceleration=("qac",)), MODEL)
+    with pytest.raises(KeyError, match=r"unknown key 'actuator_forces'; did you mean 'actuator_force'\?"):
+        spec_of(["actuator_forces"])

@@ -17,8 +17,10 @@ from .factory import make_backend as make_backend
 from .import_strings import Func as Func
 from .import_strings import import_object as import_object
 from .import_strings import import_string as import_string
+from .model_layout import ContactLayout as ContactLayout
 from .model_layout import ModelLayout as ModelLayout
 from .packets import HostBridgeSpec as HostBridgeSpec
+from .render import CameraCfg as CameraCfg
 from .reset import ResetPayload as ResetPayload
 from .scene import BuiltinSensorCfg as BuiltinSensorCfg
 from .scene import ContactSensorCfg as ContactSensorCfg

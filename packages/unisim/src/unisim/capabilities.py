@@ -36,6 +36,7 @@ class TensorCapabilities:
     owns_stream: bool
     """Whether work is ordered on a stream of its own."""
     state_fields: tuple[str, ...]
+    """What a payload can write, and a view reads by default."""
     sensors: tuple[str, ...]
     selected_reset: bool
     row_writes: bool
@@ -48,6 +49,8 @@ class TensorCapabilities:
     graph_capture: bool
     rendering: bool
     snapshots: bool
+    acceleration_fields: tuple[str, ...] = ()
+    """Of `packets.ACCELERATION_FIELDS`: what can be read of the last integrated substep beside sensors."""
 
     def __post_init__(self) -> None:
         """Refuses what contradicts itself."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -12,7 +14,10 @@ from unisim.capabilities import TensorExecution
 from unisim.contract import Declared, SimBackend
 from unisim.errors import CapabilityError, ResetRejectedError, nearest
 from unisim.model_layout import ModelLayout
-from unisim.reset import ResetPayload, check_kinds, validate_payload
+from unisim.reset import ResetPayload, check_kinds, ensure_valid
+
+if TYPE_CHECKING:
+    from unisim.render import CameraCfg
 
 __all__ = ["CheckedBackend"]
 
@@ -34,7 +39,6 @@ def _unmet(declared: Declared, layout: ModelLayout) -> list[str]:
     problems = []
     for kind, names, valid in (
         ("model field", declared.model_fields, list(layout.fields)),
-        ("wrench body", declared.wrench_bodies, list(layout.bodies)),
         ("substep sensor", declared.substep_sensors, sensors),
     ):
         for name in dict.fromkeys(names):
@@ -45,6 +49,27 @@ def _unmet(declared: Declared, layout: ModelLayout) -> list[str]:
     if declared.decimation < 1:
         problems.append(f"decimation is {declared.decimation}, expected at least 1")
     return problems
+
+
+def _pushed_bodies(owner: str, patterns: Sequence[str], layout: ModelLayout) -> tuple[str, ...]:
+    """Returns the bodies that are meant by names or full-match regular expressions, in model order, each once.
+
+    Raises:
+        KeyError: One of them means no body; the message lists the nearest.
+    """
+    bodies = [name for name in layout.bodies if name != "world"]  # nothing moves the world
+    chosen: set[str] = set()
+    for pattern in patterns:
+        try:
+            found = [pattern] if pattern in bodies else [n for n in bodies if re.fullmatch(pattern, n)]
+        except re.error as error:
+            raise KeyError(
+                f"{owner}: wrench body {pattern!r} is neither a body nor a regular expression: {error}"
+            ) from error
+        if not found:
+            raise KeyError(f"{owner}: wrench body {pattern!r} matches no body; {nearest(pattern, bodies)}")
+        chosen.update(found)
+    return tuple(name for name in bodies if name in chosen)
 
 
 def _fixed_shape(key: str, value: torch.Tensor) -> tuple[int, ...]:
@@ -83,6 +108,7 @@ class CheckedBackend(SimBackend):
             TypeError: `num_envs` is not an int.
             ValueError: `num_envs` < 1.
             CapabilityError: There are problems, or something was declared that the model does not have.
+            KeyError: A wrench body that matches none; the message lists the nearest.
         """
         _check_count(owner, "num_envs", num_envs)
         if num_envs < 1:
@@ -92,8 +118,9 @@ class CheckedBackend(SimBackend):
         if unmet:
             raise CapabilityError(f"{owner} cannot do what is asked: " + "; ".join(unmet))
         self._layout = layout
-        self._declared = declared
-        self._control_width = layout.nu + 6 * len(declared.wrench_bodies)
+        pushed = _pushed_bodies(owner, declared.wrench_bodies, layout)
+        self._declared = replace(declared, wrench_bodies=pushed)
+        self._control_width = layout.nu + 6 * len(pushed)
         self._owner = owner
         self._device = device
         self._closed = False
@@ -104,7 +131,7 @@ class CheckedBackend(SimBackend):
 
     @property
     def declared(self) -> Declared:
-        """What was declared when the backend was made."""
+        """What was declared when the backend was made; wrench bodies as resolved names, in model order."""
         return self._declared
 
     @property
@@ -156,9 +183,7 @@ class CheckedBackend(SimBackend):
         """Writes the full state of rows; see `SimBackend`."""
         self._alive("set_state_tensor")
         payload = ResetPayload(env_ids, qpos, qvel)
-        validate_payload(
-            payload, self._layout, num_envs=self.num_envs, owner=f"{self._owner}.set_state_tensor"
-        )
+        ensure_valid(payload, self._layout, num_envs=self.num_envs, owner=f"{self._owner}.set_state_tensor")
         if env_ids.numel():
             self._commit_write(payload)
 
@@ -176,7 +201,7 @@ class CheckedBackend(SimBackend):
                 raise ResetRejectedError(
                     f"{owner}: {name} is on {values.device}, expected {self._device}; nothing was written"
                 )
-        validate_payload(
+        ensure_valid(
             payload, self._layout, num_envs=self.num_envs, owner=owner, declared=self._declared.model_fields
         )
         if not torch.equal(mask.nonzero().flatten(), payload.env_ids):
@@ -237,7 +262,14 @@ class CheckedBackend(SimBackend):
         if not torch.equal(given["model"].cpu(), own["model"].cpu()):
             raise ValueError(f"{owner}: the snapshot belongs to another model; nothing was written")
 
-    def render(self, row: int) -> torch.Tensor:
+    def _check_row(self, call: str, row: int) -> None:
+        """Refuses a row that is none, for calls that concern one row."""
+        self._alive(call)
+        _check_count(f"{self._owner}.{call}", "row", row)
+        if not 0 <= row < self.num_envs:
+            raise IndexError(f"{self._owner}.{call}: row is {row}, expected 0 <= row < {self.num_envs}")
+
+    def render(self, row: int, camera: CameraCfg | None = None) -> torch.Tensor:
         """Not available unless a subclass provides it.
 
         Raises:
@@ -245,7 +277,7 @@ class CheckedBackend(SimBackend):
         """
         self._refuse("render")
 
-    def export_model(self, row: int) -> str:
+    def export_model(self, row: int) -> bytes:
         """Not available unless a subclass provides it.
 
         Raises:

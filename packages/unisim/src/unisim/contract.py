@@ -15,6 +15,7 @@ from unisim.packets import HostBridgeSpec
 from unisim.reset import ResetPayload
 
 if TYPE_CHECKING:
+    from unisim.render import CameraCfg
     from unisim.transfer import HostBridgeTransferPlan
 
 __all__ = ["Declared", "SimBackend"]
@@ -26,8 +27,10 @@ class Declared:
 
     Attributes:
         model_fields: Model fields that may differ per row; see `unisim.randomization.MODEL_FIELDS`.
-        wrench_bodies: Bodies that a control pushes: six more control columns each, in this order, force (N) and torque
-            (N m) in world axes at the body's centre of mass.
+        wrench_bodies: Bodies that a control pushes, by name or full-match regular expression of names in the composed
+            model, for example `"robot/.*_calf"`; the world is none. A backend resolves them in the order of its model,
+            each body once: six more control columns each, force (N) and torque (N m) in world axes at the body's
+            centre of mass.
         substep_sensors: Sensors whose value after each substep of a control step is recorded, oldest first.
         decimation: Substeps of a control step, the length of that record. A plan says its own (`HostBridgeSpec`).
     """
@@ -56,7 +59,7 @@ class SimBackend(ABC):
     @property
     @abstractmethod
     def declared(self) -> Declared:
-        """What was declared to be written or recorded beyond state when the backend was made."""
+        """What was declared to be written or recorded beyond state; wrench bodies as resolved names, in model order."""
 
     @abstractmethod
     def tensor_execution(self) -> TensorExecution:
@@ -80,6 +83,9 @@ class SimBackend(ABC):
         Args:
             fields: Keys of a read packet; None: the state fields of the capabilities.
                 `"qpos"`, `"qvel"`, `"ctrl"` (N, Q), (N, V), (N, A): the state, and the control in use without wrenches.
+                `"qacc"`, `"actuator_force"` (N, V), (N, A): accelerations of the joints, in the units of `qvel` per s,
+                and forces of the actuators (N or N m), of the row's last integrated substep; after a reset, of its
+                full forward.
                 `"body:<name>"`, `"site:<name>"` (N, 13): columns as in `packets.BODY_FIELDS`, world frame.
                 `"substep:<sensor>"` (N, T * dim): a declared sensor after each of the last T substeps, oldest first,
                 zeros after a reset. T is `Declared.decimation`; on HOST_BRIDGE the length of the last step.
@@ -87,7 +93,7 @@ class SimBackend(ABC):
 
         Raises:
             KeyError: An unknown key or name; the message lists the nearest.
-            CapabilityError: The substep history of a sensor that was not declared.
+            CapabilityError: The substep history of a sensor that was not declared, or a field that is not offered.
         """
 
     @abstractmethod
@@ -178,12 +184,29 @@ class SimBackend(ABC):
         """
 
     @abstractmethod
-    def render(self, row: int) -> torch.Tensor:
-        """Returns an (H, W, 3) uint8 image of one row; cold path."""
+    def render(self, row: int, camera: CameraCfg | None = None) -> torch.Tensor:
+        """Returns a new (H, W, 3) uint8 image of one row, in host memory; cold path, changes nothing.
+
+        Args:
+            row: Which row.
+            camera: Where from and how large; None: `CameraCfg()`.
+
+        Raises:
+            CapabilityError: The backend cannot render, or there is no OpenGL; the message names what to set.
+            KeyError: The camera follows what does not exist; the message lists the nearest.
+            IndexError: No such row.
+        """
 
     @abstractmethod
-    def export_model(self, row: int) -> str:
-        """Returns the model of one row, its randomised values included, as MJCF XML; cold path."""
+    def export_model(self, row: int) -> bytes:
+        """Returns the model of one row, its randomised values included, in the engine's own file format; cold path.
+
+        It is exact: a program of the engine alone that loads it moves as the row does. The state is not in it.
+
+        Raises:
+            CapabilityError: The backend cannot export a model.
+            IndexError: No such row.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -47,6 +47,7 @@ def make_backend(
     Raises:
         CapabilityError: No such backend, its engine is not installed, or it cannot do what is declared.
         ConfigError: The scene does not compile.
+        KeyError: A wrench body is declared that matches none of the model; the message lists the nearest.
     """
     entries = _entry_points()
     if name not in entries:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeVar
 
 import torch
 
 from unisim.errors import nearest
 from unisim.randomization import FieldLayout
+from unisim.scene import ContactReduce
 
 __all__ = [
+    "CONTACT_WIDTHS",
     "ActuatorLayout",
+    "ContactLayout",
     "EntityLayout",
     "JointKind",
     "JointLayout",
@@ -26,6 +29,9 @@ __all__ = [
 
 JointKind = Literal["free", "ball", "slide", "hinge"]
 SensorStage = Literal["position", "velocity", "acceleration"]
+
+CONTACT_WIDTHS = {"found": 1, "force": 3, "torque": 3, "dist": 1, "pos": 3, "normal": 3, "tangent": 3}
+"""Columns of each quantity that a contact sensor can report, in their order; see `scene.ContactData`."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,44 @@ class ActuatorLayout:
 
 
 @dataclass(frozen=True)
+class ContactLayout:
+    """How the columns of a contact sensor are laid out: `num` slots of one contact each, one after the other.
+
+    With sensor values (N, num * width), quantity q of all slots is `values.view(N, num, width)[..., columns[q]]`.
+
+    Attributes:
+        data: What is reported, in the order of `CONTACT_WIDTHS` whatever the order given here.
+        num: Slots; those without a contact hold zeros.
+        reduce: How contacts are chosen or summed; see `scene.ContactSensorCfg`.
+        columns: Quantity to its columns within one slot.
+        width: Columns of one slot.
+
+    Raises:
+        KeyError: `data` names what no contact sensor reports.
+    """
+
+    data: tuple[str, ...]
+    num: int = 1
+    reduce: ContactReduce = "netforce"
+    columns: Mapping[str, slice] = field(init=False)
+    width: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Places the quantities."""
+        for name in self.data:
+            if name not in CONTACT_WIDTHS:
+                raise KeyError(f"unknown contact quantity {name!r}; {nearest(name, CONTACT_WIDTHS)}")
+        columns, start = {}, 0
+        for name, width in CONTACT_WIDTHS.items():
+            if name in self.data:
+                columns[name] = slice(start, start + width)
+                start += width
+        object.__setattr__(self, "data", tuple(columns))
+        object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "width", start)
+
+
+@dataclass(frozen=True)
 class SensorLayout:
     """One sensor of the model."""
 
@@ -62,6 +106,8 @@ class SensorLayout:
     dim: int
     stage: SensorStage
     """What it depends on; acceleration-stage values describe the last integrated substep."""
+    contact: ContactLayout | None = None
+    """Of a contact sensor: where each quantity lies in its columns."""
 
 
 @dataclass(frozen=True)

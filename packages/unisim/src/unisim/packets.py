@@ -8,9 +8,21 @@ from dataclasses import dataclass
 from unisim.errors import nearest
 from unisim.model_layout import ModelLayout, find
 
-__all__ = ["BODY_FIELDS", "STATE_FIELDS", "Block", "HostBridgeSpec", "ReadLayout", "spec_of"]
+__all__ = [
+    "ACCELERATION_FIELDS",
+    "BODY_FIELDS",
+    "STATE_FIELDS",
+    "Block",
+    "HostBridgeSpec",
+    "ReadLayout",
+    "spec_of",
+]
 
 STATE_FIELDS = ("qpos", "qvel", "ctrl")
+"""What a payload can write."""
+
+ACCELERATION_FIELDS = ("qacc", "actuator_force")
+"""What follows from state and control; described for the last integrated substep, as by acceleration-stage sensors."""
 
 BODY_FIELDS = {"pos_w": (0, 3), "quat_w": (3, 7), "lin_vel_w": (7, 10), "ang_vel_w": (10, 13)}
 """Columns of one body or site inside its block."""
@@ -24,6 +36,7 @@ class HostBridgeSpec:
 
     Attributes:
         state: State fields, of `STATE_FIELDS`.
+        acceleration: Joint accelerations and actuator forces of the last substep, of `ACCELERATION_FIELDS`.
         sensors: Sensor names.
         bodies: Body names; position, orientation and velocities of the body frame in the world.
         sites: Site names; the same four quantities.
@@ -39,6 +52,7 @@ class HostBridgeSpec:
     substep_sensors: tuple[str, ...] = ()
     device: str = "cpu"
     decimation: int = 1
+    acceleration: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,7 +60,8 @@ class Block:
     """One quantity's columns in a packet."""
 
     key: str
-    """`"qpos"`, `"qvel"`, `"ctrl"`, `"sensor:<name>"`, `"substep:<sensor>"`, `"body:<name>"` or `"site:<name>"`."""
+    """`"qpos"`, `"qvel"`, `"ctrl"`, `"qacc"`, `"actuator_force"`, `"sensor:<name>"`, `"substep:<sensor>"`,
+    `"body:<name>"` or `"site:<name>"`."""
     start: int
     stop: int
 
@@ -60,18 +75,22 @@ def spec_of(keys: Iterable[str], *, device: str = "cpu", decimation: int = 1) ->
     Raises:
         KeyError: A key of no known kind; the message lists the nearest.
     """
-    names: dict[str, list[str]] = {kind: [] for kind in ("state", *_KINDS)}
+    names: dict[str, list[str]] = {kind: [] for kind in ("state", "acceleration", *_KINDS)}
     for key in keys:
         kind, separator, name = key.partition(":")
         if key in STATE_FIELDS:
             names["state"].append(key)
+        elif key in ACCELERATION_FIELDS:
+            names["acceleration"].append(key)
         elif separator and kind in _KINDS:
             names[kind].append(name)
         else:
-            valid = [*STATE_FIELDS, *(f"{known}:{name or '<name>'}" for known in _KINDS)]
+            plain = (*STATE_FIELDS, *ACCELERATION_FIELDS)
+            valid = [*plain, *(f"{known}:{name or '<name>'}" for known in _KINDS)]
             raise KeyError(f"unknown key {key!r}; {nearest(key, valid)}")
     return HostBridgeSpec(
         state=tuple(names["state"]),
+        acceleration=tuple(names["acceleration"]),
         sensors=tuple(names["sensor"]),
         substep_sensors=tuple(names["substep"]),
         bodies=tuple(names["body"]),
@@ -82,7 +101,7 @@ def spec_of(keys: Iterable[str], *, device: str = "cpu", decimation: int = 1) ->
 
 
 class ReadLayout:
-    """Column layout of the read packet: state, sensors, substep history, bodies, sites, each once.
+    """Column layout of the read packet: state, accelerations, sensors, substep history, bodies, sites, each once.
 
     Attributes:
         blocks: In column order.
@@ -98,12 +117,17 @@ class ReadLayout:
         """
         if spec.decimation < 1:
             raise ValueError(f"HostBridgeSpec.decimation is {spec.decimation}, expected at least 1")
-        widths = {"qpos": model.nq, "qvel": model.nv, "ctrl": model.nu}
+        state = {"qpos": model.nq, "qvel": model.nv, "ctrl": model.nu}
+        acceleration = {"qacc": model.nv, "actuator_force": model.nu}
         entries: list[tuple[str, int]] = []
-        for name in spec.state:
-            if name not in widths:
-                raise KeyError(f"unknown state field {name!r}; {nearest(name, widths)}")
-            entries.append((name, widths[name]))
+        for kind, given, widths in (
+            ("state", spec.state, state),
+            ("acceleration", spec.acceleration, acceleration),
+        ):
+            for name in given:
+                if name not in widths:
+                    raise KeyError(f"unknown {kind} field {name!r}; {nearest(name, widths)}")
+                entries.append((name, widths[name]))
         entries += [(f"sensor:{n}", find(model.sensors, n, "sensor").dim) for n in spec.sensors]
         entries += [
             (f"substep:{n}", spec.decimation * find(model.sensors, n, "sensor").dim)

@@ -42,13 +42,17 @@ SensorKind = Literal[
 
 
 ContactData = Literal["found", "force", "torque", "dist", "pos", "normal", "tangent"]
-"""What a contact sensor reports.
+"""What a contact sensor reports; `model_layout.ContactLayout` says where.
 
 `found` (1): how many contacts match, in every slot. `force` (3), N, and `torque` (3), N m: what the watched element
 exerts on the other, along the axes normal, tangent, normal x tangent; along those of the world for `"netforce"`. `dist`
 (1), m: negative where they penetrate. `pos` (3), m, `normal` (3), from the watched element to the other, and `tangent`
 (3): world frame.
 """
+
+
+ContactReduce = Literal["none", "mindist", "maxforce", "netforce"]
+"""How contacts are chosen: the first ones, the deepest, the strongest, or their sum in the world frame."""
 
 
 class SimCfg(Cfg):
@@ -102,6 +106,8 @@ class SensorCfg(Cfg):
     """Base of the sensors that a scene adds to its model."""
 
     name: Name
+    substeps: bool = False
+    """Whether its value after every substep of a control step can be read too, as a history."""
 
 
 class BuiltinSensorCfg(SensorCfg):
@@ -127,8 +133,8 @@ class ContactSensorCfg(SensorCfg):
     against: str | None = None
     """The other element, of the same kind; None: anything."""
     data: tuple[ContactData, ...] = ("found", "force")
-    reduce: Literal["none", "mindist", "maxforce", "netforce"] = "netforce"
-    """How contacts are chosen: the first ones, the deepest, the strongest, or their sum in the world frame."""
+    reduce: ContactReduce = "netforce"
+    """How contacts are chosen."""
     num: Annotated[int, Field(ge=1)] = 1
     """Number of slots."""
 

@@ -6,14 +6,16 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, get_args
 
 import mujoco
 import numpy as np
 
 from unisim.errors import ConfigError, nearest
 from unisim.model_layout import (
+    CONTACT_WIDTHS,
     ActuatorLayout,
+    ContactLayout,
     EntityLayout,
     JointKind,
     JointLayout,
@@ -22,7 +24,15 @@ from unisim.model_layout import (
     SensorStage,
 )
 from unisim.randomization import MODEL_FIELDS, FieldLayout
-from unisim.scene import BuiltinSensorCfg, ContactSensorCfg, EntityCfg, SceneCfg, SensorCfg, SimCfg
+from unisim.scene import (
+    BuiltinSensorCfg,
+    ContactReduce,
+    ContactSensorCfg,
+    EntityCfg,
+    SceneCfg,
+    SensorCfg,
+    SimCfg,
+)
 
 __all__ = ["compile_scene", "describe_model", "engine_field"]
 
@@ -53,7 +63,7 @@ _CONTACT_OBJECTS = {
     "body": mujoco.mjtObj.mjOBJ_BODY,
     "subtree": mujoco.mjtObj.mjOBJ_XBODY,
 }
-_REDUCTIONS = ("none", "mindist", "maxforce", "netforce")
+_REDUCTIONS: tuple[ContactReduce, ...] = get_args(ContactReduce)
 _SIZES = ("memory", "njmax", "nconmax", "nuserdata")
 _MOVES_INERTIA = {"body_ipos", "body_iquat", "body_inertia"}
 _STAGES: dict[int, SensorStage] = {
@@ -212,7 +222,7 @@ def _add_contact_sensor(spec: Any, sensor: ContactSensorCfg) -> None:  # noqa: A
             raise ConfigError(
                 f"sensor {sensor.name!r}: unknown {sensor.of} {target!r}; {nearest(target, names)}"
             )
-    bits = sum(1 << int(getattr(mujoco.mjtConDataField, f"mjCONDATA_{d.upper()}")) for d in sensor.data)
+    bits = sum(_contact_bit(name) for name in sensor.data)
     added = spec.add_sensor(
         name=sensor.name,
         type=mujoco.mjtSensor.mjSENS_CONTACT,
@@ -246,15 +256,7 @@ def describe_model(model: Any, scene: SceneCfg) -> ModelLayout:  # noqa: ANN401 
         actuators=tuple(_actuator(model, i) for i in range(model.nu)),
         bodies=tuple(model.body(i).name for i in range(model.nbody)),
         sites=tuple(model.site(i).name for i in range(model.nsite)),
-        sensors=tuple(
-            SensorLayout(
-                model.sensor(i).name,
-                int(model.sensor_adr[i]),
-                int(model.sensor_dim[i]),
-                _STAGES[int(model.sensor_needstage[i])],
-            )
-            for i in range(model.nsensor)
-        ),
+        sensors=tuple(_sensor(model, i) for i in range(model.nsensor)),
         entities=tuple(_entity(model, name, joints) for name in scene.entities),
         geoms=tuple(model.geom(i).name for i in range(model.ngeom)),
         fields={name: _field(model, name) for name in MODEL_FIELDS},
@@ -296,6 +298,26 @@ def _actuator(model: Any, i: int) -> ActuatorLayout:  # noqa: ANN401 - mujoco sh
         joint=model.joint(int(model.actuator_trnid[i, 0])).name if of_joint else None,
         ctrl_range=(low, high),
     )
+
+
+def _sensor(model: Any, i: int) -> SensorLayout:  # noqa: ANN401 - mujoco ships no types
+    contact = None
+    if int(model.sensor_type[i]) == int(mujoco.mjtSensor.mjSENS_CONTACT):
+        bits, reduction, num = model.sensor_intprm[i, :3].tolist()
+        data = tuple(name for name in CONTACT_WIDTHS if bits & _contact_bit(name))
+        contact = ContactLayout(data, num, _REDUCTIONS[reduction])
+    return SensorLayout(
+        name=model.sensor(i).name,
+        start=int(model.sensor_adr[i]),
+        dim=int(model.sensor_dim[i]),
+        stage=_STAGES[int(model.sensor_needstage[i])],
+        contact=contact,
+    )
+
+
+def _contact_bit(name: str) -> int:
+    """Returns the bit of a quantity in the engine's word of what a contact sensor reports."""
+    return 1 << int(getattr(mujoco.mjtConDataField, f"mjCONDATA_{name.upper()}"))
 
 
 def _entity(model: Any, name: str, joints: tuple[JointLayout, ...]) -> EntityLayout:  # noqa: ANN401

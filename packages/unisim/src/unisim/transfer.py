@@ -145,7 +145,6 @@ class HostBridgeTransferPlan:
         self._read = _Packet(4 * self._n * layout.width, self.device, staged=apart)
         self._selected = _Packet(4 * self._n * layout.width, self.device, staged=apart)
         self._rows = _Packet(self._n * (8 + 4 * row_width), self.device, staged=apart)
-        self._all_ids = torch.arange(self._n)
         self._ctrl = _floats(self._control.device_bytes, 0, self._n, self._c)
         self._ctrl_host = _floats(self._control.host_bytes, 0, self._n, self._c)
         self.packet = _floats(self._read.device_bytes, 0, self._n, layout.width)
@@ -302,16 +301,26 @@ class HostBridgeTransferPlan:
             else:
                 model[name] = view
             start += 4 * k * width
-        host.model = model
+        host.model, host.validation = model, payload.validation
         self._rows.to_host(total)
         self._count(kind, total, synchronizes=True)
         # Made from the ids, so that no device need move its mask; ids out of range are the backend's to reject.
-        host_mask = torch.isin(self._all_ids, host.env_ids)
+        host_mask = self._mask_of(host.env_ids)
         if mask.device.type == "cpu" and not torch.equal(mask, host_mask):
             raise ResetRejectedError(
                 f"{owner}: the mask is not true exactly at the payload's env_ids; nothing was written"
             )
         return host_mask, host
+
+    def _mask_of(self, ids: torch.Tensor) -> torch.Tensor:
+        """Returns (N,) bool, true at those of `ids` that exist."""
+        if ids.numel():
+            low, high = ids.aminmax()
+            if int(low) < 0 or int(high) >= self._n:
+                ids = ids[(ids >= 0) & (ids < self._n)]
+        mask = torch.zeros(self._n, dtype=torch.bool)
+        mask[ids] = True
+        return mask
 
     def _check_rows(
         self, owner: str, mask: torch.Tensor, payload: ResetPayload

@@ -136,8 +136,43 @@ class RefreshesTooMuch(FakeBackend):
 class AnotherRowsForces(MuJoCoBackend):
     def _advance(self, ctrl, nsteps):
         super()._advance(ctrl, nsteps)
-        self._reads._sensordata.flags.writeable = True
-        self._reads._sensordata[:] = self._reads._sensordata.mean(axis=0)
+        sensordata = self._reads._engine["sensordata"]
+        sensordata.flags.writeable = True
+        sensordata[:] = sensordata.mean(axis=0)
+
+
+@breaks("joint accelerations and actuator forces describe the last integrated substep", of=MuJoCoSuite)
+class AnotherRowsAccelerations(MuJoCoBackend):
+    def _advance(self, ctrl, nsteps):
+        super()._advance(ctrl, nsteps)
+        qacc = self._reads._engine["qacc"]
+        qacc.flags.writeable = True
+        qacc[:] = qacc.mean(axis=0)
+
+
+@breaks("joint accelerations and actuator forces describe the last integrated substep", of=MuJoCoSuite)
+class MeanAccelerations(MuJoCoBackend):
+    def _advance(self, ctrl, nsteps):
+        before = self._batch.bind("qvel").copy()
+        super()._advance(ctrl, nsteps)
+        qacc = self._reads._engine["qacc"]
+        qacc.flags.writeable = True
+        qacc[:] = (self._batch.bind("qvel") - before) / (nsteps * self.model_layout.timestep)
+
+
+@breaks("joint accelerations and actuator forces keep describing", of=MuJoCoSuite)
+class ForwardsTooMuch(MuJoCoBackend):
+    def _commit_write(self, payload):
+        super()._commit_write(payload)
+        self._batch.forward(payload.env_ids.numpy(), stage=mujoco.mjtStage.mjSTAGE_ACC)
+
+
+@breaks("joint accelerations and actuator forces are fresh after a reset")
+class ForcesOfTheLastEpisode(FakeBackend):
+    def _commit_reset(self, payload):
+        force = self._state.values["actuator_force"].clone()
+        super()._commit_reset(payload)
+        self._state.values["actuator_force"].copy_(force)
 
 
 @breaks("substep_sensors are recorded at every substep")
@@ -274,6 +309,28 @@ class WrenchOnEveryRow(FakeBackend):
         nu = self.model_layout.nu
         ctrl[:, nu:] = ctrl[:, nu:].sum(dim=0)
         super()._advance(ctrl, nsteps)
+
+
+# ---------------------------------------------------------------- images, models
+
+
+@breaks("state and reads stay as they are", of=MuJoCoSuite)
+class RendersByStepping(MuJoCoBackend):
+    def render(self, row, camera=None):
+        self._batch.step(ids=[row], nstep=1, stage=mujoco.mjtStage.mjSTAGE_VEL)
+        return super().render(row, camera)
+
+
+@breaks("an unknown row or name is answered at once", of=MuJoCoSuite)
+class WrapsRows(MuJoCoBackend):
+    def render(self, row, camera=None):
+        return super().render(row % self.num_envs, camera)
+
+
+@breaks("export_model(row): the model of one row", of=MuJoCoSuite)
+class ExportsText(MuJoCoBackend):
+    def export_model(self, row):
+        return super().export_model(row).hex()
 
 
 # ---------------------------------------------------------------- plan, end

@@ -13,7 +13,7 @@ from unisim.contract import Declared
 from unisim.errors import CapabilityError
 from unisim.host_bridge import compile_plan, reject_non_finite
 from unisim.model_layout import ModelLayout, find
-from unisim.packets import STATE_FIELDS, HostBridgeSpec, ReadLayout, spec_of
+from unisim.packets import ACCELERATION_FIELDS, STATE_FIELDS, HostBridgeSpec, ReadLayout, spec_of
 from unisim.reset import ResetPayload
 from unisim.testing.fake_state import FakeState, Reads, Script
 from unisim.testing.faults import Fault
@@ -58,6 +58,7 @@ class FakeBackend(CheckedBackend):
 
         Raises:
             CapabilityError: `device` is not there, or something was declared that the layout does not have.
+            KeyError: A wrench body that matches none; the message lists the nearest.
         """
         declared = declared or Declared()
         self._resident = execution is TensorExecution.DEVICE_RESIDENT
@@ -77,7 +78,7 @@ class FakeBackend(CheckedBackend):
         self._state = FakeState(
             layout,
             num_envs,
-            declared=declared,
+            declared=self._declared,
             dtype=torch.float32 if self._resident else torch.float64,
             device=here,
             script=script,
@@ -91,7 +92,7 @@ class FakeBackend(CheckedBackend):
         return self._execution
 
     def get_tensor_capabilities(self) -> TensorCapabilities:
-        """What a fake can do: all but contacts, rendering and graphs."""
+        """What a fake can do: all but rendering and graphs."""
         self._alive("get_tensor_capabilities")
         return TensorCapabilities(
             execution=self._execution,
@@ -105,11 +106,12 @@ class FakeBackend(CheckedBackend):
             row_writes=True,
             randomizable_fields=tuple(self._layout.fields),
             body_reads=True,
-            contact_reads=False,
+            contact_reads=any(sensor.contact is not None for sensor in self._layout.sensors),
             wrenches=True,
             graph_capture=False,
             rendering=False,
             snapshots=True,
+            acceleration_fields=ACCELERATION_FIELDS,
         )
 
     def get_runtime_diagnostics(self) -> tuple[Diagnostic, ...]:

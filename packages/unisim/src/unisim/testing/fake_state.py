@@ -9,7 +9,7 @@ import torch
 from unisim.contract import Declared
 from unisim.errors import ResetRejectedError
 from unisim.model_layout import ModelLayout, find, layout_digest
-from unisim.packets import STATE_FIELDS
+from unisim.packets import ACCELERATION_FIELDS, STATE_FIELDS
 from unisim.randomization import engine_values
 from unisim.reset import ResetPayload
 from unisim.testing.faults import Fault
@@ -19,13 +19,14 @@ __all__ = ["FakeState", "Reads", "Script"]
 Script = Callable[[int, Mapping[str, torch.Tensor]], Mapping[str, torch.Tensor] | None]
 """Called after every substep with the substep's number (1, 2, ...) and the state; returns what to overwrite.
 
-Keys are those of a read packet: `"qpos"`, `"qvel"`, `"sensor:<name>"`, `"body:<name>"`, `"site:<name>"`.
+Keys are those of a read packet: `"qpos"`, `"qvel"`, `"qacc"`, `"actuator_force"`, `"sensor:<name>"`, `"body:<name>"`,
+`"site:<name>"`.
 """
 
 Reads = Callable[[Mapping[str, torch.Tensor]], Mapping[str, torch.Tensor]]
-"""Called with the state whenever it changed; returns the sensors, bodies and sites that follow from it, by key.
+"""Called with the state whenever it changed; returns what follows from it, by key: sensors, bodies and sites.
 
-So they are as fresh as an engine's: after substeps, resets and, acceleration-stage sensors excepted, row writes.
+So they are as fresh as an engine's: after substeps, resets and, those of the acceleration stage excepted, row writes.
 """
 
 
@@ -34,16 +35,19 @@ class FakeState:
 
     In a substep of dt seconds, with gains and masses of the row's own model fields:
 
-        acceleration[joint of actuator] = gain * control
-        acceleration[j-th velocity of a body's joints] += wrench[j] / mass
-        acceleration[linear velocity of a free root] += gravity
-        qvel += dt * (acceleration - damping * qvel)
+        actuator_force = gain * control
+        qacc[joint of actuator] = actuator_force
+        qacc[j-th velocity of a body's joints] += wrench[j] / mass
+        qacc[linear velocity of a free root] += gravity
+        qacc -= damping * qvel
+        qvel += dt * qacc
         qpos of scalar joints += dt * qvel
 
-    Every tensor is made once and written in place.
+    After a reset, accelerations and forces are those of its state and control, without wrenches. Every tensor is made
+    once and written in place.
 
     Attributes:
-        values: Read packet key to (N, width); state, sensors, bodies and sites.
+        values: Read packet key to (N, width); state, accelerations, sensors, bodies and sites.
         model: Model field to (N, *shape).
         history: Substep sensor to (N, T, dim), the last T substeps, oldest first.
     """
@@ -72,6 +76,7 @@ class FakeState:
             "ctrl": torch.zeros(layout.nu, dtype=dtype, device=device),
         }
         self.values = {name: row.expand(num_envs, -1).clone() for name, row in self._defaults.items()}
+        self.values["qacc"], self.values["actuator_force"] = self._zeros(layout.nv), self._zeros(layout.nu)
         for sensor in layout.sensors:
             self.values[f"sensor:{sensor.name}"] = self._zeros(sensor.dim)
         for key in [f"body:{n}" for n in layout.bodies] + [f"site:{n}" for n in layout.sites]:
@@ -90,7 +95,9 @@ class FakeState:
         self._bad = torch.zeros(num_envs, dtype=torch.bool, device=device)
         self._everyone = torch.arange(num_envs, device=device)
         self._held = {f"sensor:{sensor.name}" for sensor in layout.sensors if sensor.stage == "acceleration"}
+        self._held.update(ACCELERATION_FIELDS)
         self.derive(self._everyone)
+        self._forward(self._everyone)
         self.refresh(self._everyone)
 
     def _index(self, layout: ModelLayout, declared: Declared, device: torch.device) -> None:
@@ -150,20 +157,37 @@ class FakeState:
         return torch.where(bad.unsqueeze(1), torch.zeros_like(ctrl), ctrl)
 
     def _integrate(self, wrench: torch.Tensor) -> None:
-        dt, qvel, model = self._layout.timestep, self.values["qvel"], self.model
-        before, force = qvel.clone(), self.values["ctrl"]
-        if "actuator_gainprm" in model:
-            force = force * model["actuator_gainprm"][:, :, 0]
-        qvel.index_add_(1, self._dofs, dt * force)
+        dt, qvel, qacc = self._layout.timestep, self.values["qvel"], self.values["qacc"]
+        force = self._force(self._everyone)
+        self.values["actuator_force"].copy_(force)
+        qacc.copy_(self._acceleration(self._everyone, force))
         for i, (body, dofs, width) in enumerate(self._pushed):
-            push = wrench[:, i, :width] * self._inverse_mass[:, body : body + 1]
-            qvel.index_add_(1, dofs, dt * push)
-        if "gravity" in model:
-            for start in self._free:
-                qvel[:, start : start + 3] += dt * model["gravity"]
-        if "dof_damping" in model:
-            qvel -= dt * model["dof_damping"] * before
+            qacc.index_add_(1, dofs, wrench[:, i, :width] * self._inverse_mass[:, body : body + 1])
+        qvel.add_(qacc, alpha=dt)
         self.values["qpos"].index_add_(1, self._scalar_q, dt * qvel[:, self._scalar_v])
+
+    def _forward(self, env_ids: torch.Tensor) -> None:
+        """Computes accelerations and forces of rows that nothing pushes."""
+        force = self._force(env_ids)
+        self.values["actuator_force"][env_ids] = force
+        self.values["qacc"][env_ids] = self._acceleration(env_ids, force)
+
+    def _force(self, env_ids: torch.Tensor) -> torch.Tensor:
+        force = self.values["ctrl"][env_ids]
+        if "actuator_gainprm" in self.model:
+            force = force * self.model["actuator_gainprm"][env_ids, :, 0]
+        return force
+
+    def _acceleration(self, env_ids: torch.Tensor, force: torch.Tensor) -> torch.Tensor:
+        """Returns (k, V): what forces, gravity and damping make of the rows' state, without wrenches."""
+        qacc = torch.zeros_like(self.values["qvel"][env_ids])
+        qacc.index_add_(1, self._dofs, force)
+        if "gravity" in self.model:
+            for start in self._free:
+                qacc[:, start : start + 3] += self.model["gravity"][env_ids]
+        if "dof_damping" in self.model:
+            qacc -= self.model["dof_damping"][env_ids] * self.values["qvel"][env_ids]
+        return qacc
 
     def derive(self, env_ids: torch.Tensor) -> None:
         """Computes the constants of rows that derive from model fields: the inverse masses."""
@@ -202,6 +226,7 @@ class FakeState:
         self._bad[ids] = False
         for values in self.history.values():
             values[ids] = 0.0
+        self._forward(ids)
         self.refresh(ids)
 
     def write(self, payload: ResetPayload) -> None:

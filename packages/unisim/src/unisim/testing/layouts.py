@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from unisim.model_layout import (
     ActuatorLayout,
+    ContactLayout,
     EntityLayout,
     JointLayout,
     ModelLayout,
@@ -25,6 +26,7 @@ def make_layout(
     joints: Sequence[str] = ("robot/slider", "robot/hinge"),
     actuated: Sequence[str] = ("robot/slider",),
     sensors: Mapping[str, tuple[int, SensorStage]] | None = None,
+    contacts: Mapping[str, ContactLayout] | None = None,
     sites: Sequence[str] = (),
     free_root: bool = False,
     limits: Mapping[str, tuple[float, float]] | None = None,
@@ -38,6 +40,7 @@ def make_layout(
         joints: Scalar joints, named `"<entity>/<joint>"`.
         actuated: The joints that have an actuator, of the same name and control range (-1, 1).
         sensors: Sensor name to (dim, stage).
+        contacts: Contact sensor name to its layout; placed after `sensors`.
         sites: Site names.
         free_root: Whether the first entity's root body has a free joint, named `"<entity>/root"`.
         limits: Joint name to (low, high).
@@ -55,6 +58,9 @@ def make_layout(
     for name, (dim, stage) in (sensors or {}).items():
         placed.append(SensorLayout(name, start, dim, stage))
         start += dim
+    for name, contact in (contacts or {}).items():
+        placed.append(SensorLayout(name, start, contact.num * contact.width, "acceleration", contact))
+        start += placed[-1].dim
     root = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0) if free_root else ()
     nv = sum(joint.qvel_dim for joint in placed_joints)
     return ModelLayout(

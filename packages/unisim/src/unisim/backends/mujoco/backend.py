@@ -15,10 +15,11 @@ from unisim.capabilities import Diagnostic, TensorCapabilities, TensorExecution,
 from unisim.contract import Declared
 from unisim.host_bridge import HostBridgeBackend
 from unisim.model_layout import layout_digest
-from unisim.packets import STATE_FIELDS, ReadLayout
+from unisim.packets import ACCELERATION_FIELDS, STATE_FIELDS, ReadLayout
 from unisim.randomization import MODEL_FIELDS, engine_values
+from unisim.render import CameraCfg, OffscreenRenderer
 from unisim.reset import ResetPayload
-from unisim.scene import ContactSensorCfg, SceneCfg, SimCfg
+from unisim.scene import SceneCfg, SimCfg
 from unisim.scene_model import compile_scene, engine_field
 
 __all__ = ["MuJoCoBackend"]
@@ -48,6 +49,7 @@ class MuJoCoBackend(HostBridgeBackend):
 
         Raises:
             CapabilityError: `device` cannot be bridged to, or something was declared that the model does not have.
+            KeyError: A wrench body that matches none; the message lists the nearest.
             ConfigError: The scene does not compile.
         """
         declared = declared or Declared()
@@ -62,11 +64,11 @@ class MuJoCoBackend(HostBridgeBackend):
         )
         self._target = torch.device(device)
         self._persistent = sim.persistent
-        self._has_contacts = any(isinstance(sensor, ContactSensorCfg) for sensor in scene.sensors)
         self._batch = mujoco.batch.Batch(
             self._model, num_envs, nthread=sim.num_threads, persistent=sim.persistent
         )
         self._warnings = EngineWarnings(self._model)
+        self._renderer: OffscreenRenderer | None = None
         self._holds_length = _holding_actuators(self._model)
         self._held_range = np.array([layout.actuators[i].ctrl_range for i in self._holds_length]).T
         self._default_qpos = np.array(layout.default_qpos)
@@ -74,7 +76,7 @@ class MuJoCoBackend(HostBridgeBackend):
         self._length = self._batch.bind("actuator_length")
         self._fields = {name: self._batch.expand(engine_field(name)) for name in declared.model_fields}
         self._nominal = {name: torch.from_numpy(values[0].copy()) for name, values in self._fields.items()}
-        self._wrench_bodies = [layout.bodies.index(name) for name in declared.wrench_bodies]
+        self._wrench_bodies = [layout.bodies.index(name) for name in self._declared.wrench_bodies]
         self._reads = BatchReads(
             self._batch,
             self._model,
@@ -100,11 +102,12 @@ class MuJoCoBackend(HostBridgeBackend):
             row_writes=True,
             randomizable_fields=tuple(MODEL_FIELDS),
             body_reads=True,
-            contact_reads=self._has_contacts,
+            contact_reads=any(sensor.contact is not None for sensor in self._layout.sensors),
             wrenches=True,
             graph_capture=False,
-            rendering=False,
+            rendering=True,
             snapshots=True,
+            acceleration_fields=ACCELERATION_FIELDS,
         )
 
     def get_runtime_diagnostics(self) -> tuple[Diagnostic, ...]:
@@ -184,7 +187,7 @@ class MuJoCoBackend(HostBridgeBackend):
         return torch.from_numpy(bad)
 
     def snapshot(self) -> dict[str, torch.Tensor]:
-        """Returns state, warnings, model fields and sensor values in engine precision, as plain tensors."""
+        """Returns state, warnings, model fields and held reads in engine precision, as plain tensors."""
         self._alive("snapshot")
         fields = {f"field:{name}": torch.from_numpy(values.copy()) for name, values in self._fields.items()}
         return {
@@ -213,12 +216,38 @@ class MuJoCoBackend(HostBridgeBackend):
         self._batch.warning[:] = snapshot["warning"].numpy()
         self._warnings.know(self._batch.warning)
 
+    def render(self, row: int, camera: CameraCfg | None = None) -> torch.Tensor:
+        """Returns a new (H, W, 3) uint8 image of one row; see `SimBackend`.
+
+        The renderer is kept between images of one size. It draws a forward of its own at the row's state.
+        """
+        self._check_row("render", row)
+        if self._renderer is None:
+            self._renderer = OffscreenRenderer(self._batch.get_model(row), self._layout)
+        model = self._batch.get_model(row, self._renderer.model)
+        data = self._batch.get_data(row, mujoco.MjData(model))
+        mujoco.mj_forward(model, data)
+        return self._renderer.draw(data, camera or CameraCfg())
+
+    def export_model(self, row: int) -> bytes:
+        """Returns the compiled model of one row in MuJoCo's binary format (MJB), to be loaded by the same MuJoCo.
+
+        `mujoco.MjModel.from_binary_path` loads a file of these bytes. XML would round what it writes.
+        """
+        self._check_row("export_model", row)
+        model = self._batch.get_model(row)
+        buffer = np.empty(mujoco.mj_sizeModel(model), dtype=np.uint8)
+        mujoco.mj_saveModel(model, None, buffer)
+        return buffer.tobytes()
+
     def _history_steps(self) -> int:
         return self._reads.history_steps
 
     def _free(self) -> None:
+        if self._renderer is not None:
+            self._renderer.close()
         # Every array bound from the batch keeps its threads alive, so all of them go together.
-        del self._batch, self._reads, self._length, self._fields
+        del self._batch, self._reads, self._length, self._fields, self._renderer
 
 
 def _holding_actuators(model: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401 - mujoco ships no types

@@ -9,18 +9,21 @@ import numpy as np
 import torch
 
 from unisim.model_layout import ModelLayout, find
-from unisim.packets import STATE_FIELDS, ReadLayout
+from unisim.packets import ACCELERATION_FIELDS, STATE_FIELDS, ReadLayout
 
 __all__ = ["BatchReads"]
 
 Array = np.ndarray[Any, Any]
 
+_HELD = ("sensordata", *ACCELERATION_FIELDS)
+"""Fields of the engine whose values no forward of the present state brings back."""
+
 
 class BatchReads:
     """Reads of one batch, always current: the owner tells it what happened to which rows.
 
-    Some calls of the engine leave acceleration-stage sensor values that belong to another row or to no step at all.
-    Values that must outlive such a call are held here until the next step.
+    Some calls of the engine leave acceleration-stage values that belong to another row or to no step at all. Values
+    that must outlive such a call are held here until the next step.
     """
 
     def __init__(
@@ -33,13 +36,13 @@ class BatchReads:
         substep_sensors: tuple[str, ...],
         decimation: int,
     ) -> None:
-        """Binds the sensor values; a derived field shows zeros until the call after its binding."""
+        """Binds sensors, accelerations and forces; a derived field shows zeros until the call after its binding."""
         self._batch = batch
         self._model = model
         self._layout = layout
         self._persistent = persistent
-        self._sensordata: Array = batch.bind("sensordata")
-        self._held: Array | None = None
+        self._engine: dict[str, Array] = {name: batch.bind(name) for name in _HELD}
+        self._held: dict[str, Array] | None = None
         self._outputs: dict[str, Array] = {}
         columns = [range(s.start, s.start + s.dim) for s in layout.sensors if s.stage != "acceleration"]
         self._fresh_columns = np.array([c for run in columns for c in run], dtype=np.int64)
@@ -53,7 +56,7 @@ class BatchReads:
         self._stepped = False
 
     def _empty(self, dim: int) -> Array:
-        return np.zeros((self._sensordata.shape[0], self.history_steps, dim))
+        return np.zeros((self._batch.nsim, self.history_steps, dim))
 
     # ------------------------------------------------------------------ what happened
 
@@ -71,23 +74,23 @@ class BatchReads:
         for i in range(nsteps):
             self._batch.step(nstep=1, stage=fresh if i == nsteps - 1 else self._between)
             for sensor in self._substep:
-                values = self._sensordata[:, sensor.start : sensor.start + sensor.dim]
+                values = self._engine["sensordata"][:, sensor.start : sensor.start + sensor.dim]
                 self._history[sensor.name][:, i] = values
 
     def refresh(self, ids: Array | None) -> None:
         """Recomputes position- and velocity-stage values of rows; acceleration-stage values stay as they are."""
-        keep = None if self._persistent and self._held is None else self.sensors().copy()
+        if self._held is None and not self._persistent:
+            self._held = {name: values.copy() for name, values in self._engine.items()}
         self._batch.forward(ids, stage=mujoco.mjtStage.mjSTAGE_VEL)
-        if keep is not None:
-            rows = np.arange(keep.shape[0]) if ids is None else ids
+        if self._held is not None:
+            rows = np.arange(self._batch.nsim) if ids is None else ids
             place = np.ix_(rows, self._fresh_columns)
-            keep[place] = self._sensordata[place]
-            self._held = keep
+            self._held["sensordata"][place] = self._engine["sensordata"][place]
 
     def restarted(self, ids: Array) -> None:
         """Takes over the values of rows after a full forward, and clears their history."""
-        if self._held is not None:
-            self._held[ids] = self._sensordata[ids]
+        for name, values in (self._held or {}).items():
+            values[ids] = self._engine[name][ids]
         for values in self._history.values():
             values[ids] = 0.0
 
@@ -95,13 +98,13 @@ class BatchReads:
 
     def saved(self) -> dict[str, torch.Tensor]:
         """Returns copies of what a forward cannot compute again."""
-        out = {"sensordata": torch.from_numpy(self.sensors().copy())}
+        out = {name: torch.from_numpy(self._last(name).copy()) for name in _HELD}
         return out | {f"history:{name}": torch.from_numpy(v.copy()) for name, v in self._history.items()}
 
     def hold(self, saved: dict[str, torch.Tensor]) -> None:
-        """Puts back what `saved` returned; sensor values stay as saved until the next step."""
+        """Puts back what `saved` returned; these values stay as saved until the next step."""
         self._batch.forward(stage=mujoco.mjtStage.mjSTAGE_VEL)
-        self._held = saved["sensordata"].numpy().copy()
+        self._held = {name: saved[name].numpy().copy() for name in _HELD}
         for name in self._history:
             self._stepped = True
             self._history[name] = saved[f"history:{name}"].numpy().copy()
@@ -109,9 +112,9 @@ class BatchReads:
 
     # ------------------------------------------------------------------ reading
 
-    def sensors(self) -> Array:
-        """Returns (N, width) float64 sensor values; not to be written."""
-        return self._sensordata if self._held is None else self._held
+    def _last(self, name: str) -> Array:
+        """Returns the right values of a field of `_HELD`, (N, width) float64; not to be written."""
+        return (self._engine if self._held is None else self._held)[name]
 
     def pack(self, layout: ReadLayout, out: torch.Tensor, env_ids: torch.Tensor | None) -> None:
         """Writes the layout's columns of all rows, or of `env_ids`, into `out` (N or k, W) float32."""
@@ -122,9 +125,11 @@ class BatchReads:
             columns = target[:, block.start : block.stop]
             if kind in STATE_FIELDS:
                 columns[:] = self._batch.bind(kind)[rows]
+            elif kind in ACCELERATION_FIELDS:
+                columns[:] = self._last(kind)[rows]
             elif kind == "sensor":
                 sensor = find(self._layout.sensors, name, "sensor")
-                columns[:] = self.sensors()[rows, sensor.start : sensor.start + sensor.dim]
+                columns[:] = self._last("sensordata")[rows, sensor.start : sensor.start + sensor.dim]
             elif kind == "substep":
                 self._pack_history(name, layout.spec.decimation, columns, rows)
             elif kind == "body":

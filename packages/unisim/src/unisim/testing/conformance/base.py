@@ -185,6 +185,7 @@ class ConformanceBase:
         frames = [f"body:{n}" for n in layout.bodies] + [f"site:{n}" for n in layout.sites]
         return [
             *can.state_fields,
+            *can.acceleration_fields,
             *(f"substep:{n}" for n in self.declared_substep_sensors),
             *(frames if can.body_reads else []),
         ]
@@ -202,7 +203,8 @@ class ConformanceBase:
     def held(self, backend: SimBackend) -> set[str]:
         """Returns the keys that describe the last integrated substep, not the present state."""
         substep = {f"substep:{name}" for name in self.declared_substep_sensors}
-        return substep | {f"sensor:{name}" for name in self.sensors(backend, "acceleration")}
+        fields = set(backend.get_tensor_capabilities().acceleration_fields)
+        return substep | fields | {f"sensor:{name}" for name in self.sensors(backend, "acceleration")}
 
     def payload(
         self,

@@ -33,6 +33,7 @@ class PlanPromises(ConformanceBase):
         layout, can = backend.model_layout, backend.get_tensor_capabilities()
         return HostBridgeSpec(
             state=can.state_fields,
+            acceleration=can.acceleration_fields,
             sensors=can.sensors,
             bodies=layout.bodies if can.body_reads else (),
             sites=layout.sites if can.body_reads else (),

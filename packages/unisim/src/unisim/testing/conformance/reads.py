@@ -48,7 +48,7 @@ class ReadPromises(ConformanceBase):
         expect(set(can.randomizable_fields) <= set(layout.fields), "fields are named that do not exist")
         expect(set(self.declared_fields) <= set(can.randomizable_fields), "a declared field is not named")
         expect(can.wrenches or not self.declared_wrench_bodies, "wrenches are declared but not named")
-        backend.get_state_views(can.state_fields)
+        backend.get_state_views((*can.state_fields, *can.acceleration_fields))
         for name in can.sensors:
             backend.get_sensor_view(name)
         self.reads(backend)
@@ -97,6 +97,7 @@ class ReadPromises(ConformanceBase):
         backend = self.make()
         layout = backend.model_layout
         widths = {"qpos": layout.nq, "qvel": layout.nv, "ctrl": layout.nu}
+        widths |= {"qacc": layout.nv, "actuator_force": layout.nu}
         widths |= {f"sensor:{sensor.name}": sensor.dim for sensor in layout.sensors}
         self.run(backend, 1)
         for key, values in self.reads(backend).items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unisim.testing.conformance.accelerations import AccelerationPromises
+from unisim.testing.conformance.cold import ColdPromises
 from unisim.testing.conformance.lifecycle import LifecyclePromises
 from unisim.testing.conformance.model import ModelPromises
 from unisim.testing.conformance.plan import PlanPromises
@@ -16,10 +18,12 @@ __all__ = ["BackendConformance"]
 class BackendConformance(
     ReadPromises,
     StepPromises,
+    AccelerationPromises,
     ResetPromises,
     ModelPromises,
     WritePromises,
     PlanPromises,
+    ColdPromises,
     LifecyclePromises,
 ):
     """The contract of `SimBackend`, sentence by sentence, for any backend.
