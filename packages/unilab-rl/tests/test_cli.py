@@ -7,7 +7,9 @@ from rl_support import COUNTING, Iteration
 
 from unilab_core.cli import main
 from unilab_rl import RunFolder, list_checkpoints, load_checkpoint
-from unilab_rl.cli.progress import PlainProgress, format_duration
+from unilab_rl.cli.eval import _finite
+from unilab_rl.cli.progress import PlainProgress
+from unilab_rl.cli.run_view import format_duration
 from unilab_rl.runtime.runner import Progress
 
 
@@ -73,6 +75,8 @@ def test_resume_accepts_the_runs_own_options_again(tmp_path, capsys):
         "4",
         "--seed",
         "0",
+        "--eval-interval",
+        "0",
     )
     assert run(capsys, "train", *own, "--resume", "latest", "--iterations", "4")[0] == 0
 
@@ -86,6 +90,7 @@ def test_resume_accepts_the_runs_own_options_again(tmp_path, capsys):
         (("--num-envs", "5"), "--num-envs 5 contradicts --resume: the run"),
         (("--seed", "1"), "--seed 1 contradicts --resume"),
         (("--set", "gain=2.0"), "--set gain=2.0 contradicts --resume"),
+        (("--eval-interval", "2"), "--eval-interval 2 contradicts --resume"),
     ],
 )
 def test_resume_refuses_options_that_would_make_it_another_run(capsys, args, message):
@@ -100,7 +105,7 @@ def test_resume_refuses_options_that_would_make_it_another_run(capsys, args, mes
     ("args", "message"),
     [
         (("train",), "train needs a TASK"),
-        (("train", "scriptd"), "unknown task 'scriptd'; did you mean 'scripted'?"),
+        (("train", "scriptd"), "unknown task 'scriptd'; did you mean 'scripted'"),
         (("train", "scripted", "--algo", "pppo"), "unknown algorithm 'pppo'; did you mean 'ppo'"),
         (
             ("train", "scripted", "--iterations", "3", "--steps", "5"),
@@ -154,16 +159,66 @@ def test_eval_measures_the_deterministic_policy_and_prints_json(tmp_path, capsys
     assert result["zero_policy"]["return_mean"] == pytest.approx(5.0)
 
 
-def test_eval_takes_a_checkpoint_and_prints_one_line_for_it(tmp_path, capsys):
+def test_eval_takes_a_checkpoint_and_prints_a_table(tmp_path, capsys):
     train(capsys)
     path = folder_of(tmp_path).checkpoints / "model_2.pt"
-    code, out, _ = run(capsys, "eval", str(path), "--episodes", "2", "--seed", "3")
+    code, out, _ = run(capsys, "eval", str(path), "--episodes", "2", "--seed", "3", "--baseline")
     assert code == 0
     assert out.splitlines() == [
-        f"scripted, {path}: backend scripted, device cpu, seed 3",
-        "policy: return 4.8 +- 0 (95 % interval, 2 episodes), length 5 steps, reward 0.96 per step (1.92 per s), "
-        "terminated 0%, timed out 100%",
+        f"scripted, {path}: backend scripted, device cpu, seed 3, config as trained",
+        "┏━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━┓",
+        "┃ measure                 ┃  policy ┃ zero policy ┃",
+        "┡━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━┩",
+        "│ episodes                │       2 │           2 │",
+        "│ return (95 % interval)  │ 4.8 ± 0 │       5 ± 0 │",
+        "│ length, steps           │       5 │           5 │",
+        "│ reward per step         │    0.96 │           1 │",
+        "│ reward per second       │    1.92 │           2 │",
+        "│ terminated              │      0% │          0% │",
+        "│ timed out               │    100% │        100% │",
+        "│ falls, restarts counted │       0 │           0 │",
+        "└─────────────────────────┴─────────┴─────────────┘",
     ]
+
+
+def train_graded(capsys):
+    code, _, err = run(capsys, "train", "scripted-graded", "--backend", "scripted")
+    assert (code, err) == (0, "")
+
+
+def test_eval_measures_on_the_tasks_evaluation_config_with_the_zero_policy_beside_it(capsys):
+    train_graded(capsys)
+    code, out, err = run(capsys, "eval", "latest", "--episodes", "4", "--json")
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    assert result["evaluation"] == "rl_support:graded_cfg"
+    assert (result["iteration"], result["env_steps"]) == (3, 24)
+    # The evaluation config doubles the gain, and row 0 falls at 2 and 4 of 5 steps.
+    assert result["policy"]["return_mean"] == pytest.approx(1.91 * 17 / 4)
+    assert result["policy"]["falls"] == 2
+    assert result["policy"]["metrics"] == {"Metrics/age": 3.8}
+    assert result["zero_policy"]["return_mean"] == pytest.approx(2.0 * 17 / 4)
+
+
+def test_eval_shows_metrics_in_the_table(capsys):
+    train_graded(capsys)
+    _, out, _ = run(capsys, "eval", "latest", "--episodes", "4", "--no-baseline")
+    assert out.splitlines()[0].endswith("evaluation config rl_support:graded_cfg")
+    assert "zero policy" not in out
+    assert "│ Metrics/age             │" in out
+
+
+def test_eval_as_trained_takes_the_config_of_the_training_and_no_baseline(capsys):
+    train_graded(capsys)
+    result = json.loads(run(capsys, "eval", "latest", "--episodes", "4", "--as-trained", "--json")[1])
+    assert result["evaluation"] is None
+    assert result["policy"]["return_mean"] == pytest.approx(0.91 * 5)
+    assert "zero_policy" not in result
+
+
+def test_a_metric_that_is_not_finite_is_null_in_json():
+    result = {"episodes": 1, "metrics": {"Metrics/a": float("nan"), "Metrics/b": 1.0}}
+    assert _finite(result) == {"episodes": 1, "metrics": {"Metrics/a": None, "Metrics/b": 1.0}}
 
 
 def test_eval_on_a_backend_that_cannot_is_bad_input(capsys):
@@ -210,7 +265,7 @@ def test_the_shown_return_is_the_mean_over_the_last_hundred_episodes_or_more(cap
 
 def test_the_remaining_time_is_extrapolated_from_this_process_alone(capsys):
     shown = PlainProgress(interval_s=0.0, clock=lambda: 0.0)
-    shown._used_before = 0.5
+    shown.view.used_before = 0.5
     shown.on_iteration(progress(6, elapsed_s=60.0, used=0.6))
     assert capsys.readouterr().out.endswith("ETA 4:00\n")
 

@@ -61,7 +61,7 @@ def test_the_printed_lines_can_be_typed_where_a_launcher_ran_the_command(tmp_pat
     assert measure == f"python3 dev.py run --locked unilab eval 'my runs/scripted/{path.name}'"
     code, out, _ = as_typed(capsys, measure)
     assert code == 0
-    assert "policy: return" in out
+    assert "return (95 % interval)" in out
     code, out, _ = as_typed(capsys, go_on)
     assert code == 0
     assert "finished after 6 iterations" in out

@@ -6,8 +6,8 @@ import pytest
 import torch
 from rl_support import ScriptedEnv, ScriptedEnvCfg
 
-from unilab_rl import evaluate
-from unilab_rl.runtime.evaluate import ZeroPolicy, split_episodes
+from unilab_rl import RandomPolicy, ZeroPolicy, evaluate
+from unilab_rl.runtime.evaluate import split_episodes
 
 
 def env(**changes):
@@ -50,15 +50,16 @@ def test_rewards_are_given_per_step_and_per_simulated_second():
     assert (result.reward_per_step, result.reward_per_s) == (3.0, 6.0)
 
 
-def test_the_policy_sees_the_first_observation_of_each_new_episode():
+def test_each_time_limit_begins_with_a_reset_of_all_rows():
     seen = []
 
     def policy(obs):
         seen.append(obs["obs"][0, 0].item())
         return torch.zeros(4, 2)
 
-    evaluate(env(steps=2), policy, episodes_per_env=2)
-    assert seen == [0.0, 1.0, 100.0, 101.0]
+    # Row 0 is in its second episode when the first time limit ends, in its fourth when the second one begins.
+    evaluate(env(steps=3, fall_at=2), policy, episodes_per_env=2)
+    assert seen == [0.0, 1.0, 100.0, 200.0, 201.0, 300.0]
 
 
 def test_both_flags_at_once_count_as_a_termination():
@@ -70,7 +71,8 @@ def test_rows_that_never_finish_are_an_error_that_names_them():
     scripted = env()
     scripted.max_episode_length, scripted.step = 3, ScriptedEnv(ScriptedEnvCfg(steps=100)).step
     with pytest.raises(
-        RuntimeError, match=r"rows \[0, 1, 2, 3\] have not finished 1 episodes of at most 3 steps"
+        RuntimeError,
+        match=r"rows \[0, 1, 2, 3\] have not finished an episode in 3 steps; the task has no time",
     ):
         evaluate(scripted, ZeroPolicy(2))
 
@@ -80,3 +82,67 @@ def test_rows_that_never_finish_are_an_error_that_names_them():
 )
 def test_episodes_are_spread_evenly_over_at_most_1024_rows(episodes, rows):
     assert split_episodes(episodes) == rows
+
+
+def test_a_row_that_falls_begins_anew_and_every_fall_counts():
+    # In 5 steps row 0 falls at 2 and 4 and is at age 1 when the time limit ends; the three others time out.
+    result = evaluate(env(fall_at=2), ZeroPolicy(2))
+    assert result.falls == 2
+    assert (result.terminated_share, result.length_mean) == (0.25, (2 + 3 * 5) / 4)
+
+
+def test_the_falls_of_all_time_limits_are_added_up():
+    assert evaluate(env(fall_at=2), ZeroPolicy(2), episodes_per_env=3).falls == 6
+
+
+def test_a_time_out_is_no_fall():
+    assert evaluate(env(), ZeroPolicy(2)).falls == 0
+
+
+def test_metrics_are_sums_over_counts_of_all_episodes_that_ended_in_time():
+    # Ages 2 and 2 of row 0, and 5 of three rows: 19 over 5 episodes; row 0's third one is cut off and left out.
+    result = evaluate(env(fall_at=2, metrics=True), ZeroPolicy(2))
+    assert result.metrics == {"Metrics/age": 19 / 5}
+
+
+def test_only_metrics_are_reported_as_metrics():
+    assert evaluate(env(), ZeroPolicy(2)).metrics == {}
+
+
+def test_a_log_of_a_training_has_everything_under_eval():
+    result = evaluate(env(fall_at=2, metrics=True, gain=2.0), ZeroPolicy(2))
+    assert result.to_metrics() == {
+        "Eval/return": (4 + 3 * 10) / 4,
+        "Eval/length": 17 / 4,
+        "Eval/reward_per_step": 2.0,
+        "Eval/falls": 2.0,
+        "Eval/Metrics/age": 19 / 5,
+    }
+
+
+def test_a_random_policy_fills_its_bounds_and_repeats_itself():
+    bounds = (torch.tensor([-3.0, -torch.inf]), torch.tensor([-2.0, torch.inf]))
+    before = torch.get_rng_state()
+    obs = {"obs": torch.zeros(1000, 4)}
+    drawn = RandomPolicy(bounds, 3)(obs)
+    assert drawn.shape == (1000, 2)
+    for column, (low, high) in enumerate([(-3.0, -2.0), (-1.0, 1.0)]):
+        assert low <= drawn[:, column].min() < low + 0.01 * (high - low)
+        assert high >= drawn[:, column].max() > high - 0.01 * (high - low)
+    assert torch.equal(drawn, RandomPolicy(bounds, 3)(obs))
+    assert not torch.equal(drawn, RandomPolicy(bounds, 4)(obs))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_fall_after_the_first_episode_does_not_make_that_one_terminal():
+    class TimesOutEarly:
+        """The scripted environment, whose episodes time out after 2 of the 5 steps of the time limit."""
+
+        scripted = env(steps=2, terminate=lambda step, age: torch.full((4,), step == 3))
+        max_episode_length = 5
+
+        def __getattr__(self, name):
+            return getattr(self.scripted, name)
+
+    result = evaluate(TimesOutEarly(), ZeroPolicy(2))
+    assert (result.length_mean, result.terminated_share, result.falls) == (2.0, 0.0, 4)

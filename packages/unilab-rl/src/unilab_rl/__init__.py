@@ -1,4 +1,4 @@
-"""Learners for batched Torch environments, run folders, and the train and eval commands."""
+"""Learners for batched Torch environments, run folders, and the train, eval and play commands."""
 
 import lazy_loader
 

@@ -37,6 +37,8 @@ class ScriptedEnvCfg(TorchEnvCfg):
     fail_at: int | None = None
     fails_with: Literal["ValueError", "NonFiniteError", "EnvFaultedError", "OSError"] = "ValueError"
     exact: bool = False
+    fall_at: int | None = None
+    metrics: bool = False
 
     def build(self, *, backend: str, device: str, seed: int, autoreset: bool) -> ScriptedEnv:
         """Builds it; the backend's name is only kept."""
@@ -51,7 +53,9 @@ class ScriptedEnv:
 
     Observation columns of row r in its episode e (from 0) at age t: `obs = [100 e + t, r]`,
     `critic = [100 e + t, r, -1]`. Reward: `gain - mean(action ** 2)`. Time-out at age `cfg.steps`; `terminate(step,
-    age) -> (N,) bool` adds terminations. Every tensor handed out by `step` is rewritten by the next.
+    age) -> (N,) bool` adds terminations, and row 0 falls at age `cfg.fall_at`. With `cfg.metrics`, finished episodes
+    report their mean length as `Metrics/age` and nothing, with count 0, as `Metrics/none`. Every tensor handed out by
+    `step` is rewritten by the next. A picture is 16 x 24, all of one grey: 10 times row plus age.
     """
 
     def __init__(
@@ -140,6 +144,8 @@ class ScriptedEnv:
         state.terminated.fill_(False)
         if self.terminate is not None:
             state.terminated.copy_(self.terminate(self.step_counter, self._age))
+        if self.cfg.fall_at is not None:
+            state.terminated[0] |= self._age[0] == self.cfg.fall_at
         self._write(self._obs)
         self._log.fill_(float(self.step_counter))
         state.info = {"log": {"Metrics/step": self._log}, "timing": {}}
@@ -158,6 +164,14 @@ class ScriptedEnv:
                 "Episode_Reward/gain/sum": torch.tensor(2.0) * count,
                 "Episode_Reward/gain/count": count,
             }
+            if self.cfg.metrics:
+                zero = torch.zeros(())
+                state.info["episode"] |= {
+                    "Metrics/age/sum": self._age[done].sum(),
+                    "Metrics/age/count": count,
+                    "Metrics/none/sum": zero,
+                    "Metrics/none/count": zero,
+                }
             self._restart(done.nonzero().flatten())
         return state
 
@@ -193,8 +207,10 @@ class ScriptedEnv:
             capabilities={"execution": "scripted"},
         )
 
-    def render(self, row: int) -> torch.Tensor:
-        return torch.zeros(2, 2, 3, dtype=torch.uint8)
+    def render(self, row: int, camera: Any = None) -> torch.Tensor:
+        if camera is not None and camera.track is not None:
+            raise KeyError(f"unknown body {camera.track!r}")
+        return torch.full((16, 24, 3), (10 * row + int(self._age[row])) % 256, dtype=torch.uint8)
 
     def close(self) -> None:
         self.num_closes += 1
@@ -275,6 +291,11 @@ def counting_cfg() -> CountingCfg:
     return CountingCfg()
 
 
+def graded_cfg(cfg: ScriptedEnvCfg) -> ScriptedEnvCfg:
+    """The config that the task `scripted-graded` is measured on."""
+    return cfg.with_({"gain": 2.0, "metrics": True, "fall_at": 2})
+
+
 def ppo_cfg() -> Any:
     """The learner config of the task `scripted` for PPO."""
 
@@ -298,21 +319,23 @@ def small_ppo(**changes: Any) -> Any:
 
 
 def register() -> None:
-    """Registers the task and the algorithms, as entry points of an installed package would."""
+    """Registers the tasks and the algorithms, as entry points of an installed package would."""
     from unilab_core import TaskSpec, register_task
     from unilab_rl import PPO_ALGORITHM, register_algorithm
 
     register_algorithm(COUNTING)
     register_algorithm(PPO_ALGORITHM)
-    register_task(
-        TaskSpec(
-            name="scripted",
-            env_cfg="rl_support:scripted_cfg",
-            learners={"counting": "rl_support:counting_cfg", "ppo": "rl_support:ppo_cfg"},
-            default_learner="counting",
-            summary="rows that count their steps",
+    for name, evaluation in (("scripted", ""), ("scripted-graded", "rl_support:graded_cfg")):
+        register_task(
+            TaskSpec(
+                name=name,
+                env_cfg="rl_support:scripted_cfg",
+                learners={"counting": "rl_support:counting_cfg", "ppo": "rl_support:ppo_cfg"},
+                default_learner="counting",
+                summary="rows that count their steps",
+                evaluation=evaluation,
+            )
         )
-    )
 
 
 def run_config(**changes: Any) -> RunConfig:

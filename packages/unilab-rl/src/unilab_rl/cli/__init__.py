@@ -1,1 +1,1 @@
-"""The commands `unilab train` and `unilab eval`."""
+"""The commands `unilab train`, `unilab eval` and `unilab play`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,11 @@ import click
 from unilab_rl.cli.shared import RUNS, SEED, failures_as_messages, find_run
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from unilab_rl.checkpoint import Checkpoint
-    from unilab_rl.run_config import RunConfig
     from unilab_rl.runtime.evaluate import Evaluation
+    from unilab_rl.runtime.evaluator import Evaluator
 
 __all__ = ["command"]
 
@@ -24,6 +27,7 @@ Examples:
   unilab eval latest
   unilab eval latest --episodes 256 --json
 """
+_HEADINGS = {"policy": "policy", "zero_policy": "zero policy"}
 
 
 @click.command("eval", epilog=_EXAMPLES)
@@ -36,7 +40,12 @@ Examples:
     "--backend", metavar="NAME", help="Physics backend; by default the run's (another one is sim-to-sim)."
 )
 @click.option("--device", metavar="DEVICE", help="Torch device; by default the run's.")
-@click.option("--baseline", is_flag=True, help="Also measure a policy that does nothing.")
+@click.option("--as-trained", is_flag=True, help="Measure on the config of the training in any case.")
+@click.option(
+    "--baseline/--no-baseline",
+    default=None,
+    help="Also measure a policy that does nothing; by default where the task has an evaluation config.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--runs", type=RUNS, default=Path("runs"), help="Folder of all runs.")
 def command(
@@ -45,88 +54,96 @@ def command(
     seed: int | None,
     backend: str | None,
     device: str | None,
-    baseline: bool,
+    as_trained: bool,
+    baseline: bool | None,
     as_json: bool,
     runs: Path,
 ) -> None:
     """Measures a run's policy over whole episodes.
 
     RUN is a run's folder, one of its checkpoints, or 'latest' (the default). The policy acts without exploration
-    noise, in the environment as it was trained, whatever randomisation that has.
+    noise, on the task's evaluation config where it has one, else in the environment as it was trained, whatever
+    randomisation that has.
 
-    Every environment contributes the same number of episodes, so short ones count no more than long ones. Above 1024
-    episodes the number is rounded up to what divides evenly.
+    Every environment runs for one time limit. Return and length are those of its first episode, so short episodes
+    count no more than long ones. An environment that falls begins again: every fall counts, and metrics are means over
+    all episodes that ended in time. Above 1024 episodes the number is rounded up to what divides evenly, and as many
+    time limits follow each other.
     """
     from unilab_rl.checkpoint import latest_checkpoint, load_checkpoint
-    from unilab_rl.run_config import MAX_SEED
+    from unilab_rl.runtime.evaluator import Evaluator
 
     with failures_as_messages():
         folder, path = find_run(run, runs)
         config = folder.config()
         path = path or latest_checkpoint(folder.checkpoints)
         checkpoint = load_checkpoint(path)
-        # A million ahead of the run's seed: clear of those that training and its resumes use.
-        seed = (config.seed + 1_000_000) % (MAX_SEED + 1) if seed is None else seed
         backend, device = backend or config.backend, device or config.device
-        results = _measure(config, checkpoint, path, backend, device, episodes, seed, baseline)
+        evaluator = Evaluator(
+            config, episodes=episodes, seed=seed, as_trained=as_trained, backend=backend, device=device
+        )
+        with_zero = bool(evaluator.function) if baseline is None else baseline
+        results = _measure(evaluator, checkpoint, path, with_zero)
     facts = {
         "task": config.task,
         "checkpoint": str(path),
         "iteration": checkpoint.iteration,
+        "env_steps": checkpoint.env_steps,
         "backend": backend,
         "device": device,
-        "seed": seed,
+        "seed": evaluator.seed,
+        "evaluation": evaluator.function or None,
     }
     if as_json:
-        click.echo(json.dumps(facts | {name: asdict(result) for name, result in results.items()}, indent=2))
-    else:
-        click.echo(f"{config.task}, {path}: backend {backend}, device {device}, seed {seed}")
-        for name, result in results.items():
-            click.echo(f"{name}: {_describe(result)}")
+        data = facts | {name: _finite(asdict(result)) for name, result in results.items()}
+        click.echo(json.dumps(data, indent=2, allow_nan=False))
+        return
+    from rich.console import Console
+
+    on = f"evaluation config {evaluator.function}" if evaluator.function else "config as trained"
+    click.echo(f"{config.task}, {path}: backend {backend}, device {device}, seed {evaluator.seed}, {on}")
+    Console(markup=False, highlight=False, emoji=False).print(_table(results))
 
 
 def _measure(
-    config: RunConfig,
-    checkpoint: Checkpoint,
-    path: Path,
-    backend: str,
-    device: str,
-    episodes: int,
-    seed: int,
-    baseline: bool,
+    evaluator: Evaluator, checkpoint: Checkpoint, path: Path, with_zero: bool
 ) -> dict[str, Evaluation]:
-    from contextlib import closing
-
-    from unilab_core import make_env
-    from unilab_rl.checkpoint import CheckpointError
-    from unilab_rl.registry import get_algorithm
-    from unilab_rl.runtime.evaluate import ZeroPolicy, evaluate, split_episodes
-    from unilab_rl.runtime.session import import_training_state, learner_state
-
-    algorithm = get_algorithm(config.algorithm)
-    algorithm.require()
-    rows, per_row = split_episodes(episodes)
-    with closing(make_env(config.env, backend=backend, device=device, num_envs=rows, seed=seed)) as env:
-        import_training_state(env, path, checkpoint)  # before the first reset, which follows curricula
-        try:
-            policies: dict[str, Any] = {
-                "policy": algorithm.make_policy(env, config.learner, learner_state(checkpoint))
-            }
-        except ValueError as error:
-            raise CheckpointError(f"{path}: doesn't fit the environment: {error}") from error
-        if baseline:
-            policies["zero_policy"] = ZeroPolicy(env.num_actions)
-        return {
-            name: evaluate(env, policy, episodes_per_env=per_row, seed=seed)
-            for name, policy in policies.items()
-        }
+    results = {"policy": evaluator.measure(checkpoint, path)}
+    if with_zero:
+        results["zero_policy"] = evaluator.measure_zero(checkpoint, path)
+    return results
 
 
-def _describe(result: Evaluation) -> str:
-    interval = "" if result.return_ci95 is None else f" +- {result.return_ci95:.3g}"
-    return (
-        f"return {result.return_mean:.4g}{interval} (95 % interval, {result.episodes} episodes), "
-        f"length {result.length_mean:.4g} steps, reward {result.reward_per_step:.4g} per step "
-        f"({result.reward_per_s:.4g} per s), terminated {result.terminated_share:.0%}, "
-        f"timed out {result.truncated_share:.0%}"
-    )
+def _table(results: dict[str, Evaluation]) -> Table:
+    """Returns one line a measure and one column a policy."""
+    from rich.table import Table
+
+    table = Table("measure")
+    for name in results:
+        table.add_column(_HEADINGS[name], justify="right")
+    columns = [_lines(result) for result in results.values()]
+    for measure in dict.fromkeys(measure for column in columns for measure in column):
+        table.add_row(measure, *(column.get(measure, "-") for column in columns))
+    return table
+
+
+def _lines(result: Evaluation) -> dict[str, str]:
+    """Returns the measures of one policy by what they are called."""
+    interval = "" if result.return_ci95 is None else f" ± {result.return_ci95:.3g}"
+    return {
+        "episodes": f"{result.episodes}",
+        "return (95 % interval)": f"{result.return_mean:.4g}{interval}",
+        "length, steps": f"{result.length_mean:.4g}",
+        "reward per step": f"{result.reward_per_step:.4g}",
+        "reward per second": f"{result.reward_per_s:.4g}",
+        "terminated": f"{result.terminated_share:.0%}",
+        "timed out": f"{result.truncated_share:.0%}",
+        "falls, restarts counted": f"{result.falls}",
+        **{key: f"{value:.4g}" for key, value in result.metrics.items()},
+    }
+
+
+def _finite(data: dict[str, Any]) -> dict[str, Any]:
+    """Returns the measures for JSON, which has no NaN: a metric that isn't finite is null."""
+    metrics = {key: value if math.isfinite(value) else None for key, value in data["metrics"].items()}
+    return data | {"metrics": metrics}

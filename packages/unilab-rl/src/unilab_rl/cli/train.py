@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from unilab_rl.cli.shared import RUNS, SEED, failures_as_messages, find_run
 if TYPE_CHECKING:
     from unilab_rl.run_config import BudgetCfg, RunConfig
     from unilab_rl.run_folder import RunFolder
-    from unilab_rl.runtime.runner import Outcome
+    from unilab_rl.runtime.runner import Outcome, Watcher
 
 __all__ = ["command"]
 
@@ -37,6 +38,12 @@ Examples:
 @click.option(
     "--minutes", type=click.FloatRange(min=0, min_open=True), help="Budget: minutes of training from now."
 )
+@click.option(
+    "--eval-interval",
+    type=click.IntRange(min=0),
+    help="Measure the policy every so many iterations, as `unilab eval` does; 0: never. By default the task's choice.",
+)
+@click.option("--plain", is_flag=True, help="Print lines on a terminal too, instead of a live panel.")
 @click.option("--resume", "run", metavar="RUN", help="Continue a run: its folder, a checkpoint, or 'latest'.")
 @click.option(
     *("--set", "overrides"),
@@ -57,6 +64,8 @@ def command(
     iterations: int | None,
     steps: int | None,
     minutes: float | None,
+    eval_interval: int | None,
+    plain: bool,
     run: str | None,
     overrides: tuple[str, ...],
     runs: Path,
@@ -66,7 +75,7 @@ def command(
     Ctrl-C once finishes the iteration, saves and says how to go on; twice stops at once, still resumable.
     """
     budget = _budget(iterations, steps, minutes)
-    chosen = {
+    chosen: dict[str, str | int | None] = {
         "task": task,
         "algorithm": algo,
         "backend": backend,
@@ -76,11 +85,14 @@ def command(
     }
     try:
         with failures_as_messages():
-            outcome = (
-                _train(chosen, budget, overrides, runs)
-                if run is None
-                else _resume(run, runs, budget, chosen, overrides)
-            )
+            if run is not None:
+                outcome = _resume(
+                    run, runs, budget, chosen | {"eval_interval": eval_interval}, overrides, plain
+                )
+            else:
+                if eval_interval is not None:
+                    overrides = (*overrides, f"learner.eval_interval={eval_interval}")
+                outcome = _train(chosen, budget, overrides, runs, plain)
     except KeyboardInterrupt as error:
         raise click.ClickException("interrupted before training began; nothing was saved") from error
     _report(outcome)
@@ -100,17 +112,33 @@ def _budget(iterations: int | None, steps: int | None, minutes: float | None) ->
     return BudgetCfg(iterations=iterations, steps=steps, minutes=minutes) if named else None
 
 
-def _train(
-    chosen: dict[str, str | int | None], budget: BudgetCfg | None, overrides: tuple[str, ...], runs: Path
-) -> Outcome:
+def _watcher(plain: bool) -> Watcher:
+    """Returns a panel where a person watches a terminal that can redraw, else lines."""
+    from rich.console import Console
+
+    from unilab_rl.cli.panel import PanelProgress
     from unilab_rl.cli.progress import PlainProgress
+
+    if plain or not sys.stdout.isatty():
+        return PlainProgress()
+    console = Console()
+    return PlainProgress() if console.is_dumb_terminal else PanelProgress(console)
+
+
+def _train(
+    chosen: dict[str, str | int | None],
+    budget: BudgetCfg | None,
+    overrides: tuple[str, ...],
+    runs: Path,
+    plain: bool,
+) -> Outcome:
     from unilab_rl.run_folder import command_line
     from unilab_rl.runtime.session import TrainRequest, train
 
     if chosen["task"] is None:
         raise BadInputError(f"train needs a TASK ({command_line('list')} shows them), or --resume RUN")
     given: dict[str, Any] = {key: value for key, value in chosen.items() if value is not None}
-    return train(TrainRequest(**given, budget=budget, overrides=overrides, runs=runs), PlainProgress())
+    return train(TrainRequest(**given, budget=budget, overrides=overrides, runs=runs), _watcher(plain))
 
 
 def _resume(
@@ -119,13 +147,13 @@ def _resume(
     budget: BudgetCfg | None,
     chosen: dict[str, str | int | None],
     overrides: tuple[str, ...],
+    plain: bool,
 ) -> Outcome:
-    from unilab_rl.cli.progress import PlainProgress
     from unilab_rl.runtime.session import resume
 
     folder, checkpoint = find_run(run, runs)
     _check_agrees(folder, folder.config(), chosen, overrides)
-    return resume(folder, checkpoint, budget=budget, watcher=PlainProgress())
+    return resume(folder, checkpoint, budget=budget, watcher=_watcher(plain))
 
 
 def _check_agrees(
@@ -138,7 +166,7 @@ def _check_agrees(
             "new run to change it"
         )
     for name, given in chosen.items():
-        own = getattr(config, name)
+        own = getattr(config.learner if name == "eval_interval" else config, name)
         same = given is None or (given.lower() == own.lower() if isinstance(given, str) else given == own)
         if not same:
             option = {"task": "TASK", "algorithm": "--algo"}.get(name, f"--{name.replace('_', '-')}")

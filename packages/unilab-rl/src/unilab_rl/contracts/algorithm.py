@@ -27,6 +27,14 @@ class LearnerCfg(Cfg):
     save_interval: int = Field(default=50, ge=1)
     """Iterations between two checkpoints; the last iteration is always saved."""
 
+    eval_interval: int = Field(default=0, ge=0)
+    """Iterations between two evaluations of the deterministic policy, as `unilab eval` measures it; the last iteration
+    is then evaluated too. 0: none. Training goes the same way, bit for bit, whatever it says; only a budget of
+    minutes is used up by evaluations too."""
+
+    eval_episodes: int = Field(default=64, ge=1)
+    """Rows of the environment that is evaluated on, each one episode, as `unilab eval --episodes`."""
+
 
 @dataclass(frozen=True)
 class Iteration:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import torch
 
-    from unilab_core import Cfg, EnvDescription, TorchEnvState
+    from unilab_core import CameraCfg, Cfg, EnvDescription, TorchEnvState
 
 __all__ = ["EnvProtocol"]
 
@@ -111,8 +111,12 @@ class EnvProtocol(Protocol):
         """Returns names and layouts of observations, actions and terms."""
         ...
 
-    def render(self, row: int) -> torch.Tensor:
-        """Returns a picture of one row, (height, width, 3) uint8."""
+    def render(self, row: int, camera: CameraCfg | None = None) -> torch.Tensor:
+        """Returns a picture of one row, (height, width, 3) uint8; `None`: what the default camera sees.
+
+        Raises:
+            CapabilityError: The backend can't render, or there is no OpenGL.
+        """
         ...
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from unilab_rl.manifest import installed_versions
 from unilab_rl.metrics_log import MetricsLog
 from unilab_rl.run_config import BudgetCfg, RunConfig
 from unilab_rl.run_folder import RunFolder
+from unilab_rl.runtime.evaluator import Evaluator
 from unilab_rl.runtime.interrupt import InterruptGuard
 from unilab_rl.runtime.resuming import Resume, write_resume
 
@@ -39,7 +40,7 @@ class Progress:
     budget_used: float
     """Share of the budget, 1 or more at the end."""
     done: Iteration
-    """What the last iteration did."""
+    """What the last iteration did; its metrics hold `Eval/...` where it was evaluated."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,12 @@ class Watcher:
     def on_iteration(self, progress: Progress) -> None:
         """Called after each iteration."""
 
+    def on_checkpoint(self, path: Path) -> None:
+        """Called when a checkpoint is complete."""
+
+    def on_end(self) -> None:
+        """Called last, however the run ends, also where `on_start` failed."""
+
     def on_interrupt(self) -> None:
         """Called inside the signal handler at the first Ctrl-C; must not print through buffered streams."""
 
@@ -81,6 +88,7 @@ class Runner:
         folder: RunFolder,
         *,
         start: Resume | None = None,
+        evaluator: Evaluator | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Makes a runner.
@@ -91,6 +99,7 @@ class Runner:
             config: The run's complete config.
             folder: Where metrics and checkpoints go.
             start: What the run continues from.
+            evaluator: Measures the run every `config.learner.eval_interval` iterations and at the end.
             clock: Seconds that only rise.
         """
         self._env = env
@@ -101,6 +110,8 @@ class Runner:
         self._folder = folder
         self._clock = clock
         self._start = start
+        self._evaluator = evaluator
+        self._watcher = Watcher()
         self._keeps_env_state = True
         self._last = start.checkpoint if start is not None else self._snapshot(0, 0)
         self._file = None if start is None else start.path  # that holds `_last`
@@ -120,10 +131,11 @@ class Runner:
         Raises:
             Exception: Whatever an iteration raises, after the last completed iteration was saved.
         """
-        watcher = watcher or Watcher()
+        self._watcher = watcher = watcher or Watcher()
         with contextlib.ExitStack() as stack:
             guard = guard or stack.enter_context(InterruptGuard(watcher.on_interrupt))
             metrics = stack.enter_context(MetricsLog(self._folder.metrics_path))
+            stack.callback(watcher.on_end)
             stopped = False
             try:
                 watcher.on_start(self._folder, self._config, budget, self._start)
@@ -151,6 +163,8 @@ class Runner:
             elapsed_s = self._clock() - began
             used = budget.fraction(iteration, env_steps, elapsed_s)
             snapshot = self._snapshot(iteration, env_steps)
+            if self._evaluator is not None and self._is_due(iteration, used, guard):
+                done = replace(done, metrics={**done.metrics, **self._evaluate(self._evaluator, snapshot)})
             resumed = None
             if self._start is not None and self._last is self._start.checkpoint:
                 write_resume(self._folder, self._start, budget)
@@ -162,6 +176,17 @@ class Runner:
             if iteration % self._config.learner.save_interval == 0:
                 self._save()
             watcher.on_iteration(Progress(iteration, env_steps, elapsed_s, used, done))
+
+    def _is_due(self, iteration: int, used: float, guard: InterruptGuard) -> bool:
+        """Returns whether an iteration is evaluated; not where somebody waits for the end."""
+        interval = self._config.learner.eval_interval
+        return interval > 0 and not guard.requested and (iteration % interval == 0 or used >= 1.0)
+
+    def _evaluate(self, evaluator: Evaluator, snapshot: Checkpoint) -> dict[str, float]:
+        """Measures an iteration; an interrupted evaluation leaves it incomplete, as an interrupted update does."""
+        began = self._clock()
+        metrics = evaluator.measure(snapshot).to_metrics()
+        return {**metrics, "Eval/seconds": self._clock() - began}
 
     def _snapshot(self, iteration: int, env_steps: int) -> Checkpoint:
         state = self._learner.state()
@@ -196,6 +221,7 @@ class Runner:
             file = self._folder.checkpoints / checkpoint_name(self._last.iteration)
             save_checkpoint(file, self._last)
             self._file = file
+            self._watcher.on_checkpoint(file)
         return self._file
 
     def _save_after(self, error: Exception) -> None:

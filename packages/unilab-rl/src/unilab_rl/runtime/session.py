@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from unilab_core import Cfg, ConfigError, get_task, import_object, make_env, nearest, parse_overrides
-from unilab_rl.checkpoint import Checkpoint, CheckpointError, latest_checkpoint
-from unilab_rl.contracts.algorithm import Algorithm, Learner, LearnerCfg, LearnerState
+from unilab_rl.checkpoint import CheckpointError, latest_checkpoint
+from unilab_rl.contracts.algorithm import Algorithm, Learner, LearnerCfg
 from unilab_rl.contracts.env import EnvProtocol
 from unilab_rl.manifest import make_manifest
 from unilab_rl.registry import get_algorithm
 from unilab_rl.run_config import MAX_SEED, BudgetCfg, RunConfig
 from unilab_rl.run_folder import RunFolder, check_writable, create_run_folder
+from unilab_rl.runtime.evaluator import Evaluator, import_training_state, learner_state
 from unilab_rl.runtime.interrupt import InterruptGuard
 from unilab_rl.runtime.resuming import Resume, read_resume
 from unilab_rl.runtime.runner import Outcome, Runner, Watcher
 
-__all__ = ["TrainRequest", "import_training_state", "learner_state", "resume", "train"]
+__all__ = ["TrainRequest", "resume", "train"]
 
 _LEARNER = "learner."
 
@@ -84,13 +85,15 @@ def train(request: TrainRequest, watcher: Watcher | None = None) -> Outcome:
             env=env.cfg,
             learner=learner_cfg,
         )
+        evaluator = _evaluator(config)
         now = datetime.now()
         manifest = make_manifest(config, env, overrides=request.overrides, now=now)
         watcher = watcher or Watcher()
         with InterruptGuard(watcher.on_interrupt) as guard, owner.pop_all():
             folder = create_run_folder(request.runs, config, manifest, now=now)
             try:
-                return Runner(env, learner, config, folder).run(config.budget, watcher, guard=guard)
+                runner = Runner(env, learner, config, folder, evaluator=evaluator)
+                return runner.run(config.budget, watcher, guard=guard)
             except BaseException as error:
                 if folder.discard_unused():
                     error.add_note("nothing was learned yet, so the run folder was removed")
@@ -143,25 +146,19 @@ def resume(
         import_training_state(env, path, done)  # before the first reset, which follows curricula
         learner = algorithm.make_learner(env, config.learner, seed=config.seed)
         _restore(env, learner, start)
+        evaluator = _evaluator(config)
         with InterruptGuard(watcher.on_interrupt) as guard, owner.pop_all():
-            return Runner(env, learner, config, folder, start=start).run(budget, watcher, guard=guard)
+            runner = Runner(env, learner, config, folder, start=start, evaluator=evaluator)
+            return runner.run(budget, watcher, guard=guard)
 
 
-def learner_state(checkpoint: Checkpoint) -> LearnerState:
-    """Returns the learner's part of a checkpoint."""
-    return LearnerState(checkpoint.learner, checkpoint.optimizer, checkpoint.normalizer, checkpoint.rng)
-
-
-def import_training_state(env: EnvProtocol, path: Path, checkpoint: Checkpoint) -> None:
-    """Lets `env`, not reset yet, follow its curricula from where they were in `checkpoint`, the content of `path`.
-
-    Raises:
-        CheckpointError: Its training state is none that this version knows.
-    """
-    try:
-        env.import_training_state(checkpoint.env_training_state)
-    except ValueError as error:
-        raise CheckpointError(f"{path}: the entry 'env_training_state' can't be used: {error}") from error
+def _evaluator(config: RunConfig) -> Evaluator | None:
+    """Returns what measures the run now and then, tried once; `None` where its config asks for no evaluations."""
+    if not config.learner.eval_interval:
+        return None
+    evaluator = Evaluator(config, episodes=config.learner.eval_episodes)
+    evaluator.check()
+    return evaluator
 
 
 def _split_overrides(texts: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -43,7 +43,8 @@ class PpoAlgorithm:
         """Builds a PPO learner on `env`, whose rows it resets.
 
         Raises:
-            ConfigError: `cfg` is not a `PpoCfg`, or its batch is too small for its mini-batches.
+            ConfigError: `cfg` is not a `PpoCfg`, its batch is too small for its mini-batches, or its mirror doesn't
+                fit the environment.
             CapabilityError: rsl-rl is not installed.
         """
         ppo_cfg = _ppo_cfg(cfg)

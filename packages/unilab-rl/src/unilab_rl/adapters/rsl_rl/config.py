@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
-from unilab_core import ConfigError
+from unilab_core import ConfigError, Func
 from unilab_rl.contracts.algorithm import LearnerCfg
 
 __all__ = ["PpoCfg"]
@@ -92,6 +92,22 @@ class PpoCfg(LearnerCfg):
 
     normalize_advantage_per_mini_batch: bool = False
     """Whether advantages are normalised in each mini-batch instead of once for all data."""
+
+    symmetry: Func | None = None
+    """A function from the `EnvDescription` to the `Mirror` of a symmetric robot; its mirror image is then learned from
+    beside each sample (Mittal et al. 2024). Only the update sees it: the actor stays an ordinary network."""
+
+    mirror_loss_coef: float = Field(default=0.0, ge=0.0)
+    """Weight of the squared difference between the action in the mirror and the mirrored action; needs `symmetry`."""
+
+    @model_validator(mode="after")
+    def _mirror_loss_has_a_mirror(self) -> PpoCfg:
+        if self.mirror_loss_coef > 0.0 and self.symmetry is None:
+            raise ValueError(
+                f"mirror_loss_coef is {self.mirror_loss_coef:g} without a mirror; set symmetry to the function that "
+                "returns it"
+            )
+        return self
 
     def check_batch(self, num_envs: int) -> None:
         """Checks that one iteration's data fills the mini-batches.

@@ -16,6 +16,7 @@ from unilab_rl.adapters.rsl_rl.config import PpoCfg
 from unilab_rl.adapters.rsl_rl.global_rng import BorrowedGlobalRng
 from unilab_rl.adapters.rsl_rl.policy import PpoPolicy
 from unilab_rl.adapters.rsl_rl.ppo import FinalObservationPpo
+from unilab_rl.adapters.rsl_rl.symmetry import symmetry_settings
 from unilab_rl.adapters.rsl_rl.tally import RolloutTally
 from unilab_rl.adapters.rsl_rl.vec_env import RslRlVecEnv
 from unilab_rl.contracts.algorithm import Iteration, LearnerState
@@ -30,17 +31,19 @@ class PpoLearner:
     """rsl-rl's PPO on one environment, reproducible from one seed.
 
     Raises:
-        ConfigError: The batch of `cfg` is too small for its mini-batches.
+        ConfigError: The batch of `cfg` is too small for its mini-batches, or its mirror doesn't fit `env`.
     """
 
     def __init__(self, env: EnvProtocol, cfg: PpoCfg, *, seed: int) -> None:
         cfg.check_batch(env.num_envs)
+        symmetry = symmetry_settings(cfg, env)
         self.cfg = cfg
         self.vec_env = RslRlVecEnv(env)
         self._rng = BorrowedGlobalRng(seed, env.device)
         self._started = self._episodes_continue = False
         settings = cfg.to_rsl_rl(env.obs_groups_spec)
         settings["algorithm"]["class_name"] = FinalObservationPpo
+        settings["algorithm"]["symmetry_cfg"] = symmetry
         with self._rng.borrowed(), _prints_to_log():
             self.algorithm: FinalObservationPpo = FinalObservationPpo.construct_algorithm(
                 self.vec_env.get_observations(), self.vec_env, settings, str(env.device)

@@ -1,0 +1,1 @@
+"""Turns what an environment renders into films."""
