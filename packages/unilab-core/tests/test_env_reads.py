@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 from core_support import RobotEnv, ScriptedEnv, steps, zeros
@@ -133,7 +135,7 @@ def test_a_declared_read_that_does_not_exist_is_a_config_error_with_the_nearest(
 
 @pytest.mark.parametrize("key", ["leg", "bodies:leg", "body:", ""])
 def test_a_declared_read_of_another_form_is_refused(key):
-    with pytest.raises(ValueError, match="is not 'sensor:<name>', 'body:<name>' or 'site:<name>'"):
+    with pytest.raises(ValueError, match="^reads: .* is none of 'qpos', .*'substep:<name>'$"):
         reads(key)
 
 
@@ -198,3 +200,55 @@ def test_a_view_of_a_fixed_packet_shows_each_new_step():
         first = view.clone()
         env.step(torch.ones(3, 1))
         assert not torch.equal(view, first)
+
+
+def test_accelerations_behind_a_branch_can_be_declared_too():
+    class Late(RobotEnv):
+        @reads("qacc")
+        def _rewards(self) -> torch.Tensor:
+            if self.step_counter > 1:
+                return self.scene["robot"].data.joint_acc[:, 0]
+            return torch.zeros(self.num_envs)
+
+    with Late() as env:
+        env.reset()
+        assert steps(env, 3) is not None
+
+
+def test_what_a_block_reads_is_noted_under_its_label():
+    class Noting(RobotEnv):
+        def _build(self) -> None:
+            super()._build()
+            data = self.scene["robot"].data
+            assert self.scene.is_recording
+            with self.scene.note_reads("outer"):
+                _ = data.joint_pos
+                with self.scene.note_reads("inner"):
+                    _ = data.bodies(LEG).pos_w, data.bodies(LEG).quat_w
+                    self.scene.sensor("robot/gyro")
+                _ = data.joint_vel
+            _ = data.sites(IMU).pos_w
+
+    with Noting() as env:
+        assert env.scene.reads_of("inner") == ("body:robot/leg", "sensor:robot/gyro")
+        assert env.scene.reads_of("outer") == ("qpos", "body:robot/leg", "sensor:robot/gyro", "qvel")
+        assert env.scene.reads_of("nobody") == ()
+        assert "site:robot/imu" in env.describe().reads
+        assert not env.scene.is_recording
+        with pytest.raises(RuntimeError, match="they are frozen already"), env.scene.note_reads("late"):
+            pass
+
+
+def test_reads_of_several_blocks_of_one_label_are_added_up_also_when_one_fails():
+    class Noting(RobotEnv):
+        def _build(self) -> None:
+            super()._build()
+            data = self.scene["robot"].data
+            with self.scene.note_reads("term"):
+                _ = data.bodies(LEG).pos_w
+            with contextlib.suppress(LookupError), self.scene.note_reads("term"):
+                _ = data.sites(IMU).pos_w
+                raise LookupError
+
+    with Noting() as env:
+        assert env.scene.reads_of("term") == ("body:robot/leg", "site:robot/imu")

@@ -10,6 +10,8 @@ from core_support import ScriptedEnv, assert_same, steps
 from twins import HoardingEnv, assert_same_steps, assert_twins, differences
 from velocity import VelocityEnv, mujoco_backend, run
 
+from unilab_core import ResetRejectedError
+
 STEPS = 100
 
 
@@ -113,8 +115,14 @@ def test_a_state_shares_no_memory_with_its_environment():
         assert differences(state, kept) == []
 
 
+NOTHING = object()
+"""None in the state, where None as such means that the path is missing."""
+
+
 def wrong(state, path, value):
     part, _, key = path.partition("/")
+    if value is NOTHING:
+        return {**state, part: {**state[part], key: None}}
     if not key:
         return {**state, part: value} if value is not None else {k: v for k, v in state.items() if k != part}
     values = (
@@ -139,6 +147,8 @@ def wrong(state, path, value):
         ("values/step_counter", "three", "step_counter is 'three', expected a int"),
         ("values/step_counter", torch.zeros(()), "step_counter is a Tensor, expected a int"),
         ("values/_pending", {"a": 1}, "_pending is a dict, expected a set"),
+        ("values/_unjudged", NOTHING, "_unjudged is None, expected a bool"),
+        ("values/step_counter", NOTHING, "step_counter is None"),
         ("values/rng.generator", torch.zeros(3, dtype=torch.uint8), r"rng.generator is torch.uint8 \(3,\)"),
         ("backend/value:qpos", None, "'value:qpos' is missing"),
         (
@@ -177,3 +187,122 @@ def test_the_baseline_of_randomisation_is_part_of_the_state():
         env.reset()
         other.reset()
         assert_twins(env, other)
+
+
+class Bound:
+    """A term as a manager binds it: told how it was made, and parameters that may change."""
+
+    row_settings = ("name", "reset_call", "tags", "scale")
+    row_records = ("params",)
+
+    def __init__(self) -> None:
+        self.name, self.reset_call, self.tags, self.scale = "push", None, ["a"], torch.ones(2)
+        self.params = {"std": 0.5, "range": (0.0, 1.0), "command": "twist", "steps": 3, "clip": None}
+        self.calls = 0
+
+
+class Derived(Bound):
+    """Says one thing more."""
+
+    row_settings = ("label",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.label = "x"
+
+
+class BoundEnv(ScriptedEnv):
+    """One such term; `change` is what a reset event does to it."""
+
+    kind = Bound
+
+    def _build(self) -> None:
+        super()._build()
+        self.term = self.kind()
+
+
+def test_how_a_term_was_made_is_no_part_of_a_state_and_its_parameters_are():
+    class DerivedEnv(BoundEnv):
+        kind = Derived
+
+    for env_kind in (BoundEnv, DerivedEnv):
+        with env_kind() as env:
+            values = env.state_dict()["values"]
+            assert {path: values[path] for path in values if path.startswith("term.")} == {
+                "term.calls": 0,
+                "term.params[std]": 0.5,
+                "term.params[range]": [0.0, 1.0],
+                "term.params[command]": "twist",
+                "term.params[steps]": 3,
+                "term.params[clip]": None,
+            }
+
+
+def test_parameters_that_a_curriculum_changed_come_back_and_keep_their_kinds():
+    with BoundEnv() as env, BoundEnv() as other:
+        env.reset()
+        env.term.params.update(std=1, range=(0.5, 2.0))
+        other.reset()
+        other.load_state_dict(env.state_dict())
+        assert other.term.params == {
+            "std": 1,
+            "range": (0.5, 2.0),
+            "command": "twist",
+            "steps": 3,
+            "clip": None,
+        }
+
+
+def test_a_rejected_reset_puts_back_how_a_term_was_made_too():
+    with BoundEnv() as env:
+        env.reset()
+
+        def change(ids):
+            env.term.name, env.term.reset_call = "pull", len
+            env.term.tags.append("b")
+            env.term.params["std"] = 9.0
+            env.term.scale.add_(1.0)
+            raise LookupError
+
+        env.inject["_stage_reset"] = change
+        with pytest.raises(ResetRejectedError):
+            env.reset()
+        term = env.term
+        assert (term.name, term.reset_call, term.tags, term.params["std"]) == ("push", None, ["a"], 0.5)
+        assert term.scale.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("term.name", "pull", r"unknown \['term.name'\]"),
+        ("term.reset_call", 3, r"unknown \['term.reset_call'\]"),
+        ("term.tags", [], r"unknown \['term.tags'\]"),
+        ("term.scale", torch.ones(2), r"unknown \['term.scale'\]"),
+        ("term.params", {"std": 0.5}, r"unknown \['term.params'\]"),
+        ("term.params[more]", 1.0, r"unknown \['term.params\[more\]'\]"),
+        ("term.params[std]", None, r"missing \['term.params\[std\]'\]"),
+        ("term.params[std]", NOTHING, r"term.params\[std\] is None, expected the form of 0.5"),
+        ("term.params[std]", True, r"term.params\[std\] is True"),
+        ("term.params[std]", "much", r"term.params\[std\] is 'much'"),
+        ("term.params[clip]", 1.0, r"term.params\[clip\] is 1.0, expected the form of None"),
+        ("term.params[range]", [0.0], r"term.params\[range\] is \[0.0\], expected the form of \(0.0, 1.0\)"),
+        ("term.params[range]", [0.0, "x"], r"term.params\[range\] is \[0.0, 'x'\]"),
+    ],
+)
+def test_a_state_that_was_edited_by_hand_changes_nothing_of_a_term(path, value, message):
+    with BoundEnv() as env:
+        env.reset()
+        before = env.state_dict()
+        with pytest.raises(ValueError, match=message):
+            env.load_state_dict(wrong(before, f"values/{path}", value))
+        assert differences(before, env.state_dict()) == []
+        assert (env.term.name, env.term.reset_call) == ("push", None)
+
+
+def test_a_named_tuple_of_another_length_is_refused():
+    with HoardingEnv(3) as env:
+        env.reset()
+        state = env.state_dict()
+        with pytest.raises(ValueError, match="term.mark has 3 items, Mark has 2"):
+            env.load_state_dict(wrong(state, "values/term.mark", [1, "a", 2]))

@@ -227,7 +227,7 @@ def test_sizes_and_times_are_told(env):
     assert (env.num_envs, env.num_actions, env.step_dt) == (3, 1, pytest.approx(0.02))
     assert env.device == torch.device("cpu")
     assert env.describe().observations == {"obs": ("obs[0]", "obs[1]", "obs[2]")}
-    assert env.describe().joints == ("robot/slider", "robot/hinge")
+    assert [joint.name for joint in env.describe().joints] == ["robot/slider", "robot/hinge"]
     assert env.describe().reads == ("qpos", "qvel", "ctrl")
 
 

@@ -91,3 +91,24 @@ def test_a_package_that_fails_to_register_fails_every_time(tasks):
     for _ in range(2):
         with pytest.raises(LookupError, match="broken package"):
             list_tasks()
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (TaskSpec("a", "module"), "'a': env_cfg is 'module', expected 'package.module:function'"),
+        (TaskSpec("a", ":f"), "'a': env_cfg is ':f'"),
+        (TaskSpec("a", "m:f", {"ppo": "m:"}), r"'a': learners\['ppo'\] is 'm:'"),
+        (TaskSpec("a", "m:f", evaluation="calm"), "'a': evaluation is 'calm'"),
+    ],
+)
+def test_a_function_that_nobody_could_import_is_refused(spec, message):
+    with pytest.raises(ValueError, match=message):
+        register_task(spec)
+    assert list_tasks() == ()
+
+
+def test_a_task_may_say_what_it_is_measured_on():
+    register_task(TaskSpec("a", "m:f", evaluation="m:calm"))
+    assert get_task("a").evaluation == "m:calm"
+    assert CARTPOLE.evaluation == ""

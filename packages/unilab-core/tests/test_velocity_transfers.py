@@ -13,7 +13,7 @@ from velocity import VelocityEnv, actions_of, fake_backend, mujoco_backend
 from unisim import TensorExecution
 
 N, STEPS = 6, 1000
-KINDS = ("control", "read", "reset", "selected_read", "write", "verdict")
+KINDS = ("control", "read", "reset", "selected_read", "write", "verdict", "host")
 BACKENDS = {"fake": fake_backend, "mujoco": mujoco_backend}
 
 
@@ -38,9 +38,9 @@ def test_a_thousand_steps_move_exactly_what_the_rule_says(backend):
             expected["read", "n"] += 1
             expected["read", "bytes"] += 4 * N * read_width
             expected["verdict", "n"] += 2
-            # actions and control before physics, and both groups if rows were reset just before; reward, two groups
-            # and "any done" after the observations
-            expected["verdict", "bytes"] += 2 + 2 * reset_before + 4
+            # actions and control before physics, and both groups if rows were reset just before; reward, two groups,
+            # "any bad" and "any done" after the observations
+            expected["verdict", "bytes"] += 2 + 2 * reset_before + 5
             pushed = 2 if env.step_counter % env.push_every == 0 else 0
             if pushed:
                 expected["write", "n"] += 1

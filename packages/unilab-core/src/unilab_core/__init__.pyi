@@ -1,3 +1,5 @@
+from .capability_check import check_declared as check_declared
+from .config import CameraCfg as CameraCfg
 from .config import Cfg as Cfg
 from .config import FrozenDict as FrozenDict
 from .config import Func as Func
@@ -5,7 +7,13 @@ from .config import Params as Params
 from .config import import_object as import_object
 from .config import import_string as import_string
 from .config import parse_overrides as parse_overrides
+from .contacts import ContactHandle as ContactHandle
+from .description import ActionDescription as ActionDescription
+from .description import ActuatorDescription as ActuatorDescription
 from .description import EnvDescription as EnvDescription
+from .description import JointDescription as JointDescription
+from .description import PacketDescription as PacketDescription
+from .description import TermDescription as TermDescription
 from .entity_cfg import SceneEntityCfg as SceneEntityCfg
 from .env import TorchEnv as TorchEnv
 from .env_cfg import NanGuardCfg as NanGuardCfg
@@ -20,12 +28,16 @@ from .errors import nearest as nearest
 from .factory import EnvFactory as EnvFactory
 from .factory import load_env_cfg as load_env_cfg
 from .factory import make_env as make_env
+from .host_terms import HostTermRunner as HostTermRunner
+from .host_terms import host_term as host_term
+from .host_terms import is_host_term as is_host_term
 from .process_device import ProcessDevice as ProcessDevice
 from .reads import reads as reads
 from .registry import TaskSpec as TaskSpec
 from .registry import get_task as get_task
 from .registry import list_tasks as list_tasks
 from .registry import register_task as register_task
+from .reset_owner import ResetOwner as ResetOwner
 from .rng import EnvRng as EnvRng
 from .state import Observations as Observations
 from .state import TorchEnvState as TorchEnvState

@@ -2,5 +2,15 @@
 
 from unisim.config import Cfg, FrozenDict, Params, parse_overrides
 from unisim.import_strings import Func, import_object, import_string
+from unisim.render import CameraCfg
 
-__all__ = ["Cfg", "FrozenDict", "Func", "Params", "import_object", "import_string", "parse_overrides"]
+__all__ = [
+    "CameraCfg",
+    "Cfg",
+    "FrozenDict",
+    "Func",
+    "Params",
+    "import_object",
+    "import_string",
+    "parse_overrides",
+]

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from unilab_core.contacts import ContactHandle
 from unilab_core.entity_cfg import Index, SceneEntityCfg, column_index, own_elements
 from unilab_core.io import BackendIO
 from unilab_core.reads import BodyHandle
 from unilab_core.rotation import quat_apply, quat_apply_inverse, quat_yaw
 from unilab_core.staging import Part, Staging
+from unilab_core.wrenches import Wrenches
 from unisim.model_layout import EntityLayout, JointLayout, ModelLayout, find
 
 __all__ = ["EntityData"]
@@ -21,7 +23,7 @@ class EntityData:
 
     What is returned may be a view that the next step rewrites; a term reads it in every call and keeps no view, for one
     taken while the environment is built shows nothing of later steps. While a reset is staged, joint and root values of
-    the selected rows are the staged ones, and body and site reads raise RuntimeError.
+    the selected rows are the staged ones; bodies, sites, sensors, accelerations and forces raise RuntimeError.
     """
 
     def __init__(
@@ -31,6 +33,7 @@ class EntityData:
         joints: Sequence[JointLayout],
         io: BackendIO,
         staging: Staging,
+        wrenches: Wrenches,
         device: torch.device,
         names: Callable[[SceneEntityCfg, str], list[str]],
     ) -> None:
@@ -38,8 +41,10 @@ class EntityData:
         self._layout = layout
         self._io = io
         self._staging = staging
+        self._wrenches = wrenches
         self._names = names
         self._sensors = model.sensors
+        self._contacts = [sensor for sensor in model.sensors if sensor.contact is not None]
         starts_q, starts_v = [j.qpos_start for j in joints], [j.qvel_start for j in joints]
         self._joint_q = torch.tensor(starts_q, dtype=torch.int64, device=device)
         self._joint_v = torch.tensor(starts_v, dtype=torch.int64, device=device)
@@ -76,6 +81,19 @@ class EntityData:
     def joint_vel(self) -> torch.Tensor:
         """(N, J) joint velocities, m/s or rad/s."""
         return self._qvel()[:, self._read_v]
+
+    @property
+    def joint_acc(self) -> torch.Tensor:
+        """(N, J) joint accelerations in the row's last integrated substep, m/s^2 or rad/s^2."""
+        return self._derived("qacc")[:, self._read_v]
+
+    @property
+    def actuator_force(self) -> torch.Tensor:
+        """(N, U) forces of the entity's own U actuators in the row's last integrated substep, N or N m.
+
+        In the model's order, that of `Entity.actuator_names`; after a reset those under the reset control.
+        """
+        return self._derived("actuator_force")[:, self._own["actuator"]]
 
     def _root_body(self, field: str) -> torch.Tensor:
         handle = BodyHandle(self._derived, [f"body:{self._layout.root_body}"])
@@ -167,6 +185,18 @@ class EntityData:
         find(self._sensors, key, "sensor")
         return self._derived(f"sensor:{key}")
 
+    def contact(self, name: str) -> ContactHandle:
+        """Returns a handle on a contact sensor of this entity, else on that of the scene of this name; reads nothing.
+
+        Raises:
+            KeyError: There is no such contact sensor; the message lists the nearest.
+        """
+        own = f"{self._layout.name}/{name}"
+        names = [sensor.name for sensor in self._contacts]
+        found = find(self._contacts, own if own in names else name, "contact sensor")
+        assert found.contact is not None
+        return ContactHandle(found.name, found.contact, lambda: self._derived(f"sensor:{found.name}"))
+
     def write_joint_state(
         self,
         pos: torch.Tensor,
@@ -232,6 +262,38 @@ class EntityData:
         quat = self._staging.qpos[env_ids, q_start + 3 : q_start + 7]
         self._staging.qvel[env_ids, start : start + 3] = lin_vel_w
         self._staging.qvel[env_ids, start + 3 : start + 6] = quat_apply_inverse(quat, ang_vel_w)
+
+    def write_wrench(
+        self,
+        force_w: torch.Tensor,
+        torque_w: torch.Tensor,
+        env_ids: torch.Tensor,
+        bodies: SceneEntityCfg,
+    ) -> None:
+        """Pushes bodies from the next physics step on, until it is written again or the row is reset.
+
+        For events and commands of a step. World frame; the force acts at the body's centre of mass: one that acts
+        elsewhere is this force and the torque r x F.
+
+        Args:
+            force_w: (K, B, 3) N.
+            torque_w: (K, B, 3) N m.
+            env_ids: (K,) int64; of a row given twice the last values count.
+            bodies: Which B bodies of this entity, in the order that it says.
+
+        Raises:
+            RuntimeError: A body was not declared before the backend was made, or nothing may be pushed now.
+            TypeError: `env_ids` is no int64 tensor, or a value is no float32 tensor.
+            ValueError: A name matches no body, or a row or a shape is wrong.
+        """
+        owner = f"{self._layout.name}.write_wrench"
+        self._staging.check_wrench(env_ids, owner)
+        names = tuple(f"{self._layout.name}/{name}" for name in self._names(bodies, "body"))
+        columns = self._wrenches.columns(names, owner)
+        shape = (env_ids.numel(), len(names), 3)
+        self._staging.check_values(force_w, shape, f"{owner}: force_w")
+        self._staging.check_values(torque_w, shape, f"{owner}: torque_w")
+        self._wrenches.write(columns, env_ids, force_w, torque_w)
 
     def _free_root(self, call: str, env_ids: torch.Tensor, *parts: Part) -> tuple[int, int]:
         owner = f"{self._layout.name}.{call}"

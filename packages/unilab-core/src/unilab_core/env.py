@@ -22,6 +22,7 @@ from unilab_core.verdict import (
     check_control,
     check_flags,
     check_rows,
+    check_timers,
     describe_non_finite,
     non_finite_rows,
     read_verdict,
@@ -77,11 +78,11 @@ class TorchEnv(EnvBase, ABC):
 
     def _checked_step(self, actions: torch.Tensor, owner: str) -> TorchEnvState:
         started = time.perf_counter()
-        ctrl = check_control(self._control(actions), self.num_envs, self._control_width, self.device, owner)
+        ctrl = check_control(self._control(actions), self.num_envs, self.model_layout.nu, self.device, owner)
         self._judge_before_physics({"actions": actions, "control": ctrl}, owner)
         self._stepping = True
         try:
-            state, done = self._transition(ctrl, started)
+            state, done = self._transition(self._wrenches.append_to(ctrl), started)
         except BaseException as error:
             self._fault(error)
             raise
@@ -100,7 +101,7 @@ class TorchEnv(EnvBase, ABC):
         if all(verdict.values()):
             self._unjudged = False
             return
-        error = NonFiniteError(describe_non_finite(owner, watched, self.describe().observations))
+        error = NonFiniteError(describe_non_finite(owner, watched, self._labels()))
         if any(not finite for name, finite in verdict.items() if name in self._obs):
             self._fault(error)  # a reset gave what is not finite, and the rows have nothing to fall back on
         raise error
@@ -114,7 +115,12 @@ class TorchEnv(EnvBase, ABC):
             )
 
     def _transition(self, ctrl: torch.Tensor, started: float) -> tuple[TorchEnvState, torch.Tensor | None]:
-        """Everything after the point of no return and before any reset, in the order the contract fixes."""
+        """Everything after the point of no return and before any reset, in the order the contract fixes.
+
+        Args:
+            ctrl: (N, C), wrenches included.
+            started: When the step began.
+        """
         state = self._state
         self._guard.begin_step(self._backend, ctrl)
         self._begin_step()
@@ -124,7 +130,7 @@ class TorchEnv(EnvBase, ABC):
         self._guard.after_physics(self._io.column)
         self._episode_length += 1
         self.step_counter += 1
-        self._write_verdicts()
+        bad = self._write_verdicts()
         self._reward.copy_(
             check_rows(self._rewards(), torch.float32, self.num_envs, f"{self._name}._rewards")
         )
@@ -132,7 +138,7 @@ class TorchEnv(EnvBase, ABC):
         log = self._measure()
         self._write_observations(None)
         state.info, state.final_observation = {"log": log, "timing": {}}, None
-        any_done = self._judge(state)
+        any_done = self._judge(state, bad)
         self._episode_return += self._reward
         self._after_step()
         state.info["timing"] = {
@@ -147,14 +153,17 @@ class TorchEnv(EnvBase, ABC):
         state.final_observation = self._final_obs
         return state, self._terminated | self._truncated
 
-    def _write_verdicts(self) -> None:
+    def _write_verdicts(self) -> torch.Tensor:
+        """Writes which rows end; returns (N,) bool: those that end because the engine calls them bad."""
         n, owner = self.num_envs, f"{self._name}._terminations"
         terminated, truncated = check_flags(self._terminations(), n, owner)
         if self.cfg.is_finite_horizon:
             terminated, truncated = terminated | truncated, torch.zeros_like(truncated)
         self._terminated.copy_(terminated)
-        self._terminated |= self._io.bad_rows()
+        bad = self._io.bad_rows()
+        self._terminated |= bad
         self._truncated.copy_(truncated)
+        return bad
 
     def _advance_and_flush(self) -> None:
         """Events and commands; what they wrote is committed once, before anyone observes it."""
@@ -172,27 +181,39 @@ class TorchEnv(EnvBase, ABC):
         finally:
             staging.close()
 
-    def _judge(self, state: TorchEnvState) -> bool:
+    def _judge(self, state: TorchEnvState, bad: torch.Tensor) -> bool:
         """Reads the one verdict after physics; deals with what is not finite; returns whether any row is done."""
-        watched = {"reward": self._reward, **self._obs}
-        self._io.count_verdict(len(watched) + 1)
-        verdict, any_done = read_verdict(watched, self._terminated | self._truncated)
+        watched = {"reward": self._reward, **self._obs, **self._wrenches.watched}
+        timers = check_timers(self._timers(), self.num_envs, self.device, f"{self._name}._timers")
+        flags = [bad, self._terminated | self._truncated, *timers.values()]
+        self._io.count_verdict(len(watched) + len(flags))
+        verdict, (any_bad, any_done, *due) = read_verdict(watched, flags)
+        self._timers_judged(dict(zip(timers, due, strict=True)))
+        if any_bad:
+            self._report_bad_rows(bad, state)
         if all(verdict.values()):
             self._guard.remember(self._obs)
             return any_done
-        bad = non_finite_rows(watched)
-        message = describe_non_finite(f"{self._name}.step", watched, self.describe().observations)
+        wrong = non_finite_rows(watched)
+        message = describe_non_finite(f"{self._name}.step", watched, self._labels())
         message += self._explain_non_finite()
-        message += self._guard.dump(message, bad.nonzero().flatten().tolist(), lambda: describe_dump(self))
+        message += self._guard.dump(message, wrong.nonzero().flatten().tolist(), lambda: describe_dump(self))
         if self._guard.policy == "raise":
             raise NonFiniteError(message)
         _LOGGER.warning("%s", message)
-        self._guard.end_rows(bad, self._obs, self._reward, self._terminated)
+        self._guard.end_rows(wrong, self._obs, self._reward, self._terminated)
         self._guard.remember(self._obs)
-        self._forget_non_finite(bad.nonzero().flatten())
-        state.info["nonfinite_rows"] = bad
-        state.info["log"] = {**state.info["log"], "nonfinite_rows": bad.sum()}
+        self._forget_non_finite(wrong.nonzero().flatten())
+        state.info["nonfinite_rows"] = wrong
+        state.info["log"] = {**state.info["log"], "nonfinite_rows": wrong.sum()}
         return True
+
+    def _report_bad_rows(self, bad: torch.Tensor, state: TorchEnvState) -> None:
+        """Says which rows end because of the engine: nothing else tells them from other terminated ones."""
+        self._io.count_bad_rows()
+        rows = bad.nonzero().flatten().tolist()
+        _LOGGER.warning("%s.step: the engine calls rows %s bad; they terminate", self._name, rows[:8])
+        state.info["log"] = {**state.info["log"], "bad_rows": bad.sum()}
 
     def _finish_episodes(self, done: torch.Tensor, state: TorchEnvState) -> None:
         """Resets the rows that ended, or lets them wait; a rejected reset leaves them waiting."""
@@ -273,7 +294,7 @@ class TorchEnv(EnvBase, ABC):
         rows = {group: values[ids] for group, values in self._obs.items()}
         verdict, _ = read_verdict(rows)
         if not all(verdict.values()):
-            message = describe_non_finite(f"{self._name}.reset", self._obs, self.describe().observations)
+            message = describe_non_finite(f"{self._name}.reset", self._obs, self._labels())
             error = NonFiniteError(message)
             self._fault(error)
             raise error
@@ -283,6 +304,7 @@ class TorchEnv(EnvBase, ABC):
         lengths, returns = self._episode_length[ids], self._episode_return[ids]
         ended = lengths > 0
         count = ended.sum()
+        self._wrenches.clear(ids)
         self._last_episode_length[ids] = lengths
         self._episode_length[ids] = 0
         self._episode_return[ids] = 0.0

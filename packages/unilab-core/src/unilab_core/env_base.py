@@ -1,49 +1,56 @@
-"""What `TorchEnv` is made of: construction, properties, description, state in and out, close."""
+"""What `TorchEnv` is made of: construction, state in and out, close."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 
-from unilab_core.description import EnvDescription
+from unilab_core.capability_check import check_declared
+from unilab_core.contacts import ContactHandle
 from unilab_core.entity_data import EntityData
 from unilab_core.env_cfg import TorchEnvCfg
-from unilab_core.env_hooks import EnvHooks
+from unilab_core.env_properties import EnvProperties
 from unilab_core.env_state import check_state, pack_state
-from unilab_core.errors import CapabilityError, ConfigError, EnvFaultedError
+from unilab_core.errors import ConfigError
+from unilab_core.host_terms import HostTermRunner
 from unilab_core.io import BackendIO, make_io
 from unilab_core.nan_guard import NanGuard
 from unilab_core.process_device import resolve_device
 from unilab_core.reads import BodyHandle
-from unilab_core.recording import check_groups, check_observations, record_reads, with_label
+from unilab_core.recording import (
+    Recorded,
+    check_bounds,
+    check_groups,
+    check_observations,
+    record_reads,
+    with_label,
+)
 from unilab_core.reset_transaction import EpisodeLog, ResetTransaction
 from unilab_core.rng import EnvRng
 from unilab_core.row_state import RowStateRegistry
 from unilab_core.scene import Entity, EntityScene
 from unilab_core.staging import Staging
-from unilab_core.state import Observations, TorchEnvState
-from unilab_core.timing import seconds_to_steps
+from unilab_core.state import TorchEnvState
 from unilab_core.training_state import export_training_state, parse_training_state
-from unisim.contract import Declared, SimBackend
+from unilab_core.wrenches import Wrenches
+from unisim.contract import SimBackend
 from unisim.model_layout import ModelLayout
 from unisim.reset import ResetPayload, validate_payload
-from unisim.transfer import TransferStats
 
 __all__ = ["EnvBase"]
 
-_SETTINGS = (
-    *("num_envs", "autoreset", "device", "rng.device", "faulted", "_fault_cause", "_closed", "_stepping"),
-    *("_name", "_control_width"),
-)
-"""What an environment is told when it is made or torn down: no part of its state."""
 
-
-class EnvBase(EnvHooks, ABC):
+class EnvBase(EnvProperties, ABC):
     """Everything of an environment but its step and reset; see `TorchEnv`."""
+
+    row_settings: ClassVar[tuple[str, ...]] = (
+        *("num_envs", "autoreset", "device", "faulted", "_fault_cause", "_closed", "_stepping", "_name"),
+    )
+    """What an environment is told when it is made or torn down: no part of its state."""
 
     def __init__(
         self,
@@ -92,12 +99,14 @@ class EnvBase(EnvHooks, ABC):
         self._last_episode_length = torch.zeros_like(self._episode_length)
         self._episode_return = torch.zeros(n, dtype=torch.float32, device=device)
         declared = self._backend.declared
-        self._control_width = model.nu + 6 * len(declared.wrench_bodies)
         self._staging = Staging(model, n, device, declared.model_fields)
-        # Here for the registry to find: what randomisation starts from, and what the rows hold.
+        self._wrenches = Wrenches(declared.wrench_bodies, model.nu, n, device)
+        # Here for the registry to find: what randomisation starts from, what the rows hold, and what pushes them.
         self._model_baseline, self._model_current = self._staging.model.baseline, self._staging.model.current
-        self.scene = EntityScene(model, self._io, self._staging, device)
+        self._wrench_values = self._wrenches.values
+        self.scene = EntityScene(model, self._io, self._staging, self._wrenches, device)
         with_label(self._name, self._build)
+        check_bounds(self._name, self.action_bounds, self.num_actions)
         groups = check_groups(self._name, self.obs_groups_spec)
         self._obs = {g: torch.zeros(n, d, device=device) for g, d in groups.items()}
         self._final_obs = {g: torch.zeros_like(rows) for g, rows in self._obs.items()}
@@ -109,12 +118,12 @@ class EnvBase(EnvHooks, ABC):
         """Whether rows were reset whose observations no verdict has seen yet."""
         self._guard = NanGuard(self.cfg.nan_guard, self._obs)
         registry = self._make_registry(())
-        record_reads(
+        self._recorded = record_reads(
             self,
             self._io,
             self._staging,
             registry,
-            self._control_width,
+            model.nu,
             self._validate_payload,
             lambda observed: check_observations(self._name, groups, observed, n),
         )
@@ -159,19 +168,30 @@ class EnvBase(EnvHooks, ABC):
             )
 
     def _check_capabilities(self) -> None:
-        if self.cfg.nan_guard is not None and not self._backend.get_tensor_capabilities().snapshots:
-            raise CapabilityError(
-                f"{self._name}: cfg.nan_guard copies the engine's state every step, and the backend has no snapshots; "
-                "set nan_guard to None"
-            )
+        askers = dict(self._asked())
+        if self.cfg.nan_guard is not None:
+            askers["snapshot:cfg.nan_guard"] = ("cfg.nan_guard; set it to None",)
+        capabilities = self._backend.get_tensor_capabilities()
+        check_declared(capabilities, self.declared, askers, owner=self._name)
 
     def _make_registry(self, packets: Any) -> RowStateRegistry:  # noqa: ANN401 - a sequence of tensors
         stop = (
-            *(EnvBase, SimBackend, BackendIO, EntityScene, Entity, EntityData, BodyHandle, Staging),
-            *(ResetTransaction, RowStateRegistry, TorchEnvState, NanGuard, BaseException),
+            *(
+                EnvBase,
+                SimBackend,
+                BackendIO,
+                EntityScene,
+                Entity,
+                EntityData,
+                BodyHandle,
+                ContactHandle,
+                Staging,
+            ),
+            *(ResetTransaction, RowStateRegistry, TorchEnvState, NanGuard, BaseException, Wrenches, Recorded),
+            HostTermRunner,
         )
         roots = {"": self, **self._row_state_roots()}
-        return RowStateRegistry(roots, self.num_envs, stop=stop, skip_storage=packets, settings=_SETTINGS)
+        return RowStateRegistry(roots, self.num_envs, stop=stop, skip_storage=packets)
 
     def _commit_startup(self, ids: torch.Tensor) -> None:
         """One commit for all startup randomisation; nothing if no hook stages any."""
@@ -186,93 +206,6 @@ class EnvBase(EnvHooks, ABC):
         finally:
             staging.close()
 
-    @property
-    def state(self) -> TorchEnvState:
-        """The outcome of the last step; its tensors are rewritten by the next.
-
-        Raises:
-            RuntimeError: The environment is closed.
-            EnvFaultedError: An earlier failure left no defined state.
-        """
-        self._check_usable("state")
-        return self._state
-
-    @property
-    def declared(self) -> Declared:
-        """What was declared to be written or recorded beyond state when the backend was made."""
-        return self._backend.declared
-
-    def state_column(self, key: str) -> torch.Tensor:
-        """Returns `"qpos"`, `"qvel"` or `"ctrl"`, (N, width) float32: a view that the next step rewrites."""
-        return self._io.column(key)
-
-    @property
-    def nonfinite_count(self) -> int:
-        """Rows ended so far because a number was not finite; see `NanGuardCfg`."""
-        return self._guard.count
-
-    @property
-    def model_layout(self) -> ModelLayout:
-        """Names, indices, ranges and defaults of the model."""
-        return self._backend.model_layout
-
-    @property
-    def step_dt(self) -> float:
-        """Length of a control step, s."""
-        return self.cfg.step_dt
-
-    @property
-    def max_episode_length(self) -> int:
-        """Time limit of an episode in control steps."""
-        return seconds_to_steps(self.cfg.episode_length_s, self.step_dt)
-
-    @property
-    def episode_length(self) -> torch.Tensor:
-        """(N,) int64: control steps of the current episodes; assigning copies the values in."""
-        return self._episode_length
-
-    @episode_length.setter
-    def episode_length(self, values: torch.Tensor) -> None:
-        self._check_usable("episode_length")
-        given: object = values
-        expected = f"expected torch.int64 ({self.num_envs},)"
-        if not isinstance(given, torch.Tensor):
-            raise TypeError(f"{self._name}.episode_length: got {type(given).__name__}, {expected}")
-        got = f"{self._name}.episode_length: got {given.dtype} {tuple(given.shape)}, {expected}"
-        if given.dtype != torch.int64:
-            raise TypeError(got)
-        if tuple(given.shape) != (self.num_envs,):
-            raise ValueError(got)
-        if bool((given < 0).any()):
-            raise ValueError(
-                f"{self._name}.episode_length: got {int(given.min())}, expected no negative length"
-            )
-        self._episode_length.copy_(values)
-
-    @property
-    def last_episode_length(self) -> torch.Tensor:
-        """(N,) int64: control steps of the episodes before the current ones; 0 if there was none."""
-        return self._last_episode_length
-
-    @property
-    def timed_out(self) -> torch.Tensor:
-        """(N,) bool: episodes that have reached the time limit."""
-        return self._episode_length >= self.max_episode_length
-
-    @property
-    def transfer_stats(self) -> TransferStats:
-        """Transfers, bytes and synchronisations between the backend and the tensors, by packet kind."""
-        return self._io.transfer_stats
-
-    def _check_usable(self, call: str) -> None:
-        if self._closed:
-            raise RuntimeError(f"{self._name}.{call}: the environment is closed")
-        if self.faulted:
-            raise EnvFaultedError(
-                f"{self._name}.{call}: an earlier failure left the environment in no defined state; "
-                f"close() it and make a new one. Cause: {self._fault_cause}"
-            ) from self._fault_cause
-
     def _check_idle(self, call: str) -> None:
         resetting = (
             call == "step" and self._transaction.is_running
@@ -286,37 +219,6 @@ class EnvBase(EnvHooks, ABC):
     def _fault(self, error: BaseException) -> None:
         self.faulted = True
         self._fault_cause = error
-
-    def observations(self) -> Observations:
-        """Returns copies of the current observations by group, (N, dim); computes and changes nothing.
-
-        Raises:
-            RuntimeError: The environment is closed.
-            EnvFaultedError: An earlier failure left no defined state.
-        """
-        self._check_usable("observations")
-        return {group: rows.clone() for group, rows in self._obs.items()}
-
-    def describe(self) -> EnvDescription:
-        """Returns names and layouts; a subclass labels columns and terms."""
-        return EnvDescription(
-            step_dt=self.step_dt,
-            episode_length_s=self.cfg.episode_length_s,
-            observations={g: tuple(f"{g}[{i}]" for i in range(d)) for g, d in self.obs_groups_spec.items()},
-            actions=tuple(f"action[{i}]" for i in range(self.num_actions)),
-            joints=tuple(joint.name for joint in self._backend.model_layout.joints),
-            reads=self._io.keys,
-            capabilities=_plain(self._backend.get_tensor_capabilities()),
-        )
-
-    def render(self, row: int) -> torch.Tensor:
-        """Returns an (H, W, 3) uint8 image of one row; cold path.
-
-        Raises:
-            CapabilityError: The backend cannot render.
-        """
-        self._check_usable("render")
-        return self._backend.render(row)
 
     def export_training_state(self) -> dict[str, int]:
         """Returns the training state, version 1: plain data."""
@@ -388,8 +290,3 @@ class EnvBase(EnvHooks, ABC):
     ) -> None:
         """Closes the environment."""
         self.close()
-
-
-def _plain(capabilities: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass of plain values and one enum
-    values = dict(vars(capabilities))
-    return values | {"execution": capabilities.execution.value}

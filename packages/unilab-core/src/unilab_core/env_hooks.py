@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -18,8 +18,8 @@ class EnvHooks(ABC):
     """One hook per phase. N rows, K selected rows; `ids` are (K,) int64, ascending, K > 0.
 
     In a step: `_control`, `_begin_step`, physics, `_terminations`, `_rewards`, `_advance`, `_measure`,
-    `_observe(None)`, `_after_step`. In a reset: `_on_episodes_end`, `_stage_reset`, `_before_commit`, the commit,
-    `_clear_rows`, `_after_commit`, `_observe(ids)`, `_after_reset`.
+    `_observe(None)`, `_timers`, `_timers_judged`, `_after_step`. In a reset: `_on_episodes_end`, `_stage_reset`,
+    `_before_commit`, the commit, `_clear_rows`, `_after_commit`, `_observe(ids)`, `_after_reset`.
     """
 
     num_envs: int
@@ -42,7 +42,10 @@ class EnvHooks(ABC):
 
     @abstractmethod
     def _control(self, actions: torch.Tensor) -> torch.Tensor:
-        """Returns the control, (N, nu) float32, for checked (N, A) actions; changes nothing yet."""
+        """Returns the control, (N, nu) float32, for checked (N, A) actions; changes nothing yet.
+
+        Wrenches are not part of it: core appends what `EntityData.write_wrench` keeps.
+        """
 
     @abstractmethod
     def _terminations(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -74,6 +77,10 @@ class EnvHooks(ABC):
     def _forget_non_finite(self, ids: torch.Tensor) -> None:
         """Makes sums finite again that non-finite values of the rows went into."""
 
+    def _asked(self) -> Mapping[str, Sequence[str]]:
+        """Returns who asks for what of the backend, as `check_declared` takes it; runs before `_build`."""
+        return {}
+
     def _build(self) -> None:
         """Makes everything that needs the scene; runs once, before reads are recorded."""
 
@@ -86,6 +93,23 @@ class EnvHooks(ABC):
     def _measure(self) -> dict[str, torch.Tensor]:
         """Returns what to log about this step, 0-d tensors by key."""
         return {}
+
+    def _timers(self) -> dict[str, torch.Tensor]:
+        """Returns for each timer, by name, whether it fires in the next step: (N,) bool per row, or 0-d bool for all.
+
+        The answers travel in the one verdict that a step reads after its observations, so that a step in which nothing
+        is due need not ask the device, and can do nothing at all. The names must be those of every other step.
+        """
+        return {}
+
+    def _timers_judged(self, due: Mapping[str, bool]) -> None:
+        """Takes, for each timer of `_timers`, whether it fires in any row in the next step; runs in every step.
+
+        The answer is about the next step only. Where none was given, a timer may fire (True): its owner starts so
+        itself, after construction, and sets it so itself for what it redraws in a reset, which happens after the
+        verdict. Answers are kept in plain attributes, so that `load_state_dict` puts them back with the timers that
+        they are about; loading asks nobody again.
+        """
 
     def _after_step(self) -> None:
         """The transition is complete and its observations are written; no row has been reset yet."""

@@ -47,6 +47,8 @@ def check_state(state: Mapping[str, Any], registry: RowStateRegistry, num_envs: 
     if bool((values["_episode_length"] < 0).any()):
         raise ValueError("environment state: _episode_length holds a negative length")
     parse_training_state(export_training_state(values["step_counter"]))
+    if type(values["_unjudged"]) is not bool:
+        raise ValueError(f"environment state: _unjudged is {values['_unjudged']!r}, expected a bool")
     rows = values["_pending"]
     if any(type(row) is not int or not 0 <= row < num_envs for row in rows):
         raise ValueError(f"environment state: _pending is {rows[:8]}, expected rows 0 <= row < {num_envs}")

@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import torch
 
 from unisim.capabilities import TensorExecution
 from unisim.contract import SimBackend
 from unisim.errors import CapabilityError
-from unisim.packets import HostBridgeSpec
+from unisim.packets import STATE_FIELDS, spec_of
 from unisim.reset import ResetPayload
-from unisim.transfer import HostBridgeTransferPlan, TransferStats
+from unisim.transfer import HostBridgeTransferPlan, PacketCount, TransferStats
 
-__all__ = ["BackendIO", "make_io"]
+__all__ = ["BackendIO", "EnvTransferStats", "make_io"]
 
-_STATE = ("qpos", "qvel", "ctrl")
-_KINDS = ("sensor", "body", "site", "substep")
+
+@dataclass(frozen=True)
+class EnvTransferStats(TransferStats):
+    """Counts per packet kind, and of what an environment moves beside its packets."""
+
+    host: PacketCount = field(default_factory=PacketCount)
+    """Columns copied for host terms and their results; the flags of rows that the engine calls bad."""
 
 
 class BackendIO(ABC):
     """Serves columns by key; records keys until `freeze`, which fixes what every step reads.
 
-    Keys are `"qpos"`, `"qvel"`, `"ctrl"`, `"sensor:<name>"`, `"body:<name>"`, `"site:<name>"`, `"substep:<sensor>"`.
-    While recording, a key's values are those of the state the backend is in, read once.
+    Keys are those of a read packet, see `unisim.packets.Block`. While recording, a key's values are those of the state
+    the backend is in, read once.
+
+    Attributes:
+        frozen: Whether the reads are fixed.
+        version: Rises whenever columns change: what was computed from them before is stale.
+        host_bytes: Who has columns copied to the host, to what one run moves there and back.
     """
 
     def __init__(self, backend: SimBackend, *, device: torch.device, decimation: int) -> None:
@@ -36,9 +47,12 @@ class BackendIO(ABC):
         self._keys: dict[str, torch.Tensor] = {}
         self._random: torch.Generator | None = None
         self._drawn: dict[str, torch.Tensor] = {}
+        self._noting: list[list[str]] = []
         self.frozen = False
+        self.version = 0
+        self.host_bytes: dict[str, int] = {}
         self._closed = False
-        for key in _STATE:
+        for key in STATE_FIELDS:
             self.column(key)
 
     @property
@@ -47,9 +61,19 @@ class BackendIO(ABC):
         return tuple(self._keys)
 
     @property
+    def width(self) -> int:
+        """W, the columns of everything that a step reads."""
+        return sum(values.shape[1] for values in self._keys.values())
+
+    @property
     @abstractmethod
-    def transfer_stats(self) -> TransferStats:
-        """Transfers, bytes and synchronisations by packet kind; all zero where tensors are live views."""
+    def serves_host(self) -> bool:
+        """Whether columns can be copied to the host."""
+
+    @property
+    @abstractmethod
+    def transfer_stats(self) -> EnvTransferStats:
+        """Transfers, bytes and synchronisations by kind; all zero where tensors are live views."""
 
     def column(self, key: str) -> torch.Tensor:
         """Returns the columns of `key`, (N, width) float32: a view that the next step rewrites.
@@ -68,7 +92,26 @@ class BackendIO(ABC):
                     f"sit behind a branch; declare it on the term with @reads({key!r})"
                 )
             values = self._keys[key] = self._read_now(key)
+        for noted in self._noting:
+            if key not in noted:
+                noted.append(key)
         return values if self._random is None else self._draw(key, values)
+
+    @contextmanager
+    def noting(self) -> Iterator[list[str]]:
+        """Notes what is read while the block lasts, each key once, in the order in which it was first read.
+
+        Raises:
+            RuntimeError: The reads are frozen: what a step reads is known by then.
+        """
+        if self.frozen:
+            raise RuntimeError("reads are noted while an environment is built; they are frozen already")
+        noted: list[str] = []
+        self._noting.append(noted)
+        try:
+            yield noted
+        finally:
+            self._noting = [other for other in self._noting if other is not noted]
 
     def _draw(self, key: str, values: torch.Tensor) -> torch.Tensor:
         if key not in self._drawn:
@@ -93,11 +136,13 @@ class BackendIO(ABC):
         """Serves seeded random finite values, without touching the engine, while the block lasts."""
         self._random = torch.Generator(device=self._device).manual_seed(seed)
         self._drawn = {}
+        self.version += 1
         try:
             yield
         finally:
             self._random = None
             self._drawn = {}
+            self.version += 1
 
     @abstractmethod
     def _read_now(self, key: str) -> torch.Tensor:
@@ -131,6 +176,26 @@ class BackendIO(ABC):
     def count_verdict(self, num_bytes: int) -> None:
         """Counts a small result that the caller is about to wait for."""
 
+    @abstractmethod
+    def count_bad_rows(self) -> None:
+        """Counts the flags of bad rows, which the caller found not to be all false: they were moved to the device."""
+
+    @abstractmethod
+    def host_columns(self, keys: Sequence[str], label: str) -> dict[str, torch.Tensor]:
+        """Returns new copies of columns in host memory, by key, (N, width) float32: one transfer for all keys.
+
+        Args:
+            keys: Which columns.
+            label: Who asks; what it sends back with `from_host` is counted with it.
+
+        Raises:
+            CapabilityError: The state lives on a device, from which nothing is copied.
+        """
+
+    @abstractmethod
+    def from_host(self, values: torch.Tensor, label: str) -> torch.Tensor:
+        """Returns host values on the device of the columns: one transfer."""
+
     def close(self) -> None:
         """Closes the backend; idempotent."""
         self._closed = True
@@ -142,6 +207,7 @@ class HostBridgeIO(BackendIO):
     """Through one packed plan: a step moves one control packet and one read packet."""
 
     _plan: HostBridgeTransferPlan | None = None
+    _host = PacketCount()
 
     @property
     def plan(self) -> HostBridgeTransferPlan:
@@ -155,35 +221,32 @@ class HostBridgeIO(BackendIO):
         return self._plan
 
     @property
-    def transfer_stats(self) -> TransferStats:
-        """Transfers, bytes and synchronisations by packet kind."""
-        return self.plan.transfer_stats
+    def serves_host(self) -> bool:
+        """Yes."""
+        return True
+
+    @property
+    def transfer_stats(self) -> EnvTransferStats:
+        """Transfers, bytes and synchronisations by kind."""
+        return EnvTransferStats(**vars(self.plan.transfer_stats), host=self._host)
+
+    def _compile(self, keys: Sequence[str]) -> HostBridgeTransferPlan:
+        spec = spec_of(keys, device=str(self._device), decimation=self._decimation)
+        return self._backend.compile_host_bridge_io(spec)
 
     def _read_now(self, key: str) -> torch.Tensor:
-        plan = self._backend.compile_host_bridge_io(self._spec((key,)))
+        plan = self._compile((key,))
         try:
             return plan.read().clone()
         finally:
             plan.close()
 
-    def _spec(self, keys: tuple[str, ...]) -> HostBridgeSpec:
-        names = {
-            kind: tuple(k.partition(":")[2] for k in keys if k.startswith(f"{kind}:")) for kind in _KINDS
-        }
-        return HostBridgeSpec(
-            state=tuple(key for key in keys if key in _STATE),
-            sensors=names["sensor"],
-            bodies=names["body"],
-            sites=names["site"],
-            substep_sensors=names["substep"],
-            device=str(self._device),
-            decimation=self._decimation,
-        )
-
     def freeze(self) -> None:
         """Compiles the plan; the columns become views of its packet."""
-        self._plan = self._backend.compile_host_bridge_io(self._spec(self.keys))
+        self._plan = self._compile(self.keys)
         self.frozen = True
+        self.version += 1
+        self._host = PacketCount()
         self._none_bad = torch.zeros(self._backend.num_envs, dtype=torch.bool, device=self._device)
         packet = self._plan.read()
         self._keys = {key: packet[:, self._plan.layout.columns(key)] for key in self._keys}
@@ -195,29 +258,54 @@ class HostBridgeIO(BackendIO):
 
     def read(self) -> None:
         """One read transfer."""
+        self.version += 1
         self.plan.read()
 
     def apply_reset(self, mask: torch.Tensor, payload: ResetPayload) -> None:
         """One reset transfer and one selected read."""
+        self.version += 1
         self.plan.apply_reset(mask, payload)
         self.plan.read_selected()
 
     def write_rows(self, mask: torch.Tensor, payload: ResetPayload) -> None:
         """One write transfer and one selected read."""
+        self.version += 1
         self.plan.write_rows(mask, payload)
         self.plan.read_selected()
 
     def bad_rows(self) -> torch.Tensor:
-        """The engine's word is in host memory; it moves only if some row is bad, N bytes."""
+        """The engine's word is in host memory, where asking waits for nobody; it moves only if some row is bad."""
         rows = self._backend.bad_rows()
-        if self._device.type == "cpu" or not bool(rows.any()):
-            return rows if self._device.type == "cpu" else self._none_bad
-        self.plan.count_verdict(rows.numel())
-        return rows.to(self._device)
+        if self._device.type == "cpu":
+            return rows
+        return rows.to(self._device) if bool(rows.any()) else self._none_bad
 
     def count_verdict(self, num_bytes: int) -> None:
         """One verdict."""
         self.plan.count_verdict(num_bytes)
+
+    def count_bad_rows(self) -> None:
+        """One transfer of N bytes."""
+        self._count_host(self._backend.num_envs)
+
+    def host_columns(self, keys: Sequence[str], label: str) -> dict[str, torch.Tensor]:
+        """One transfer for all keys."""
+        columns = [self.column(key) for key in keys]
+        packed = torch.cat(columns, dim=1)
+        self._count_host(packed.nbytes)
+        self.host_bytes[label] = packed.nbytes
+        parts = torch.split(packed.to("cpu"), [column.shape[1] for column in columns], dim=1)
+        return dict(zip(keys, parts, strict=True))
+
+    def from_host(self, values: torch.Tensor, label: str) -> torch.Tensor:
+        """One transfer."""
+        self._count_host(values.nbytes)
+        self.host_bytes[label] += values.nbytes
+        return values.to(self._device)
+
+    def _count_host(self, num_bytes: int) -> None:
+        old = self._host
+        self._host = PacketCount(old.transfers + 1, old.bytes + num_bytes, old.synchronizations + 1)
 
     def close(self) -> None:
         """Closes the plan and the backend; idempotent."""
@@ -230,9 +318,14 @@ class ResidentIO(BackendIO):
     """Live views on the backend's own device: nothing is transferred."""
 
     @property
-    def transfer_stats(self) -> TransferStats:
+    def serves_host(self) -> bool:
+        """No: the state stays on its device."""
+        return False
+
+    @property
+    def transfer_stats(self) -> EnvTransferStats:
         """Nothing, ever."""
-        return TransferStats()
+        return EnvTransferStats()
 
     def _read_now(self, key: str) -> torch.Tensor:
         values = self._backend.get_state_views((key,))[key]
@@ -263,6 +356,17 @@ class ResidentIO(BackendIO):
 
     def count_verdict(self, num_bytes: int) -> None:
         """Nothing crosses a bridge."""
+
+    def count_bad_rows(self) -> None:
+        """Nothing crosses a bridge."""
+
+    def host_columns(self, keys: Sequence[str], label: str) -> dict[str, torch.Tensor]:
+        """Nothing is copied to the host."""
+        raise CapabilityError(f"the state lives on {self._device} and is never copied to the host")
+
+    def from_host(self, values: torch.Tensor, label: str) -> torch.Tensor:
+        """Nothing comes from the host."""
+        raise CapabilityError(f"the state lives on {self._device} and takes nothing from the host")
 
 
 def make_io(backend: SimBackend, *, device: torch.device, decimation: int) -> BackendIO:

@@ -34,6 +34,11 @@ class ModelStaging:
         self._is_staged = {n: torch.zeros_like(v, dtype=torch.bool) for n, v in self.baseline.items()}
         self._touched: list[str] = []
 
+    @property
+    def touched(self) -> tuple[str, ...]:
+        """The fields that the current phase, or else the last one, has written."""
+        return tuple(self._touched)
+
     def begin(self) -> None:
         """Starts a phase in which nothing is written yet."""
         for name in self._touched:

@@ -7,33 +7,46 @@ from typing import Any, TypeVar
 
 import torch
 
-from unisim.packets import BODY_FIELDS
+from unisim.packets import ACCELERATION_FIELDS, BODY_FIELDS, STATE_FIELDS
 
-__all__ = ["BodyHandle", "declared_reads", "reads"]
+__all__ = ["BodyHandle", "check_keys", "declared_reads", "reads"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _ATTRIBUTE = "__unilab_reads__"
+_PLAIN = (*STATE_FIELDS, *ACCELERATION_FIELDS)
+_NAMED = ("sensor", "body", "site", "substep")
 
 
 def reads(*keys: str) -> Callable[[F], F]:
     """Declares reads that a branch of a term would hide from recording.
 
     Args:
-        keys: `"sensor:<name>"`, `"body:<name>"` or `"site:<name>"`, names as in the composed model.
+        keys: `"sensor:<name>"`, `"body:<name>"`, `"site:<name>"`, `"substep:<sensor>"`, names as in the composed model,
+            `"qacc"` or `"actuator_force"`. The state (`"qpos"`, `"qvel"`, `"ctrl"`) is read anyway.
 
     Raises:
         ValueError: A key of another form.
     """
-    for key in keys:
-        kind, _, name = key.partition(":")
-        if kind not in ("sensor", "body", "site") or not name:
-            raise ValueError(f"reads: {key!r} is not 'sensor:<name>', 'body:<name>' or 'site:<name>'")
+    check_keys(keys, "reads")
 
     def mark(function: F) -> F:
         setattr(function, _ATTRIBUTE, (*declared_reads(function), *keys))
         return function
 
     return mark
+
+
+def check_keys(keys: Sequence[str], owner: str) -> None:
+    """Checks that keys have the form of those of a read packet; whether the model has them shows when they are read.
+
+    Raises:
+        ValueError: A key of another form.
+    """
+    for key in keys:
+        kind, _, name = key.partition(":")
+        if key not in _PLAIN and not (kind in _NAMED and name):
+            forms = ", ".join(repr(form) for form in (*_PLAIN, *(f"{named}:<name>" for named in _NAMED)))
+            raise ValueError(f"{owner}: {key!r} is none of {forms}")
 
 
 def declared_reads(function: Callable[..., Any]) -> tuple[str, ...]:

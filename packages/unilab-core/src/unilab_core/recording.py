@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import torch
 
@@ -12,11 +13,11 @@ from unilab_core.errors import CapabilityError, ConfigError
 from unilab_core.io import BackendIO
 from unilab_core.reads import declared_reads
 from unilab_core.row_state import RowStateRegistry
-from unilab_core.staging import Staging
-from unilab_core.verdict import check_control
+from unilab_core.staging import Part, Staging
+from unilab_core.verdict import check_control, check_timers
 from unisim.reset import ResetPayload
 
-__all__ = ["check_groups", "check_observations", "record_reads"]
+__all__ = ["Recorded", "check_bounds", "check_groups", "check_observations", "record_reads"]
 
 _LOGGER = logging.getLogger(__name__)
 _GROUPS = ("obs", "critic")
@@ -31,11 +32,28 @@ _HOOKS = (
         "_advance",
         "_measure",
         "_observe",
+        "_timers",
+        "_timers_judged",
         "_after_step",
     ),
     *("_on_episodes_end", "_stage_reset", "_before_commit", "_clear_rows", "_after_commit", "_after_reset"),
     "_stage_startup",
 )
+
+
+@dataclass
+class Recorded:
+    """What resets and steps did when they were tried.
+
+    Attributes:
+        reset_fields: The model fields that resets write.
+        step_parts: The parts of the state that events and commands of a step write.
+        timers: Names of the timers that the verdict of a step carries.
+    """
+
+    reset_fields: set[str] = field(default_factory=set)
+    step_parts: set[Part] = field(default_factory=set)
+    timers: tuple[str, ...] = ()
 
 
 def check_groups(owner: str, spec: Mapping[str, int]) -> dict[str, int]:
@@ -53,6 +71,19 @@ def check_groups(owner: str, spec: Mapping[str, int]) -> dict[str, int]:
         if width < 1:
             raise ConfigError(f"{owner}: observation group {group!r} is empty")
     return dict(spec)
+
+
+def check_bounds(owner: str, bounds: object, num_actions: int) -> None:
+    """Checks the bounds of actions: a policy would broadcast others in silence.
+
+    Raises:
+        ConfigError: Not a pair of (A,) tensors.
+    """
+    pair = isinstance(bounds, tuple) and len(bounds) == 2
+    if not pair or any(tuple(getattr(bound, "shape", ())) != (num_actions,) for bound in bounds):  # type: ignore[attr-defined]
+        raise ConfigError(
+            f"{owner}.action_bounds is {bounds}, expected two tensors of shape ({num_actions},)"
+        )
 
 
 def check_observations(
@@ -90,7 +121,7 @@ def record_reads(
     control_width: int,
     validate: Callable[[ResetPayload], None],
     check: Callable[[Mapping[str, torch.Tensor]], None],
-) -> None:
+) -> Recorded:
     """Runs everything that a start, a reset and a step run, twice, and puts back whatever that changed.
 
     The first run sees the model's default state after a forward, where nothing may fail. The second is served random
@@ -101,9 +132,12 @@ def record_reads(
         io: Records the reads.
         staging: Takes the writes, which are dropped.
         registry: Puts back what terms remember.
-        control_width: C, what `_control` must return.
+        control_width: How many columns `_control` must return.
         validate: Called with what was staged, as before a commit.
         check: Called with the observations of the first run.
+
+    Returns:
+        What else the two runs showed.
 
     Raises:
         ConfigError: A call failed in the first run; names it and the cause.
@@ -112,19 +146,21 @@ def record_reads(
     ids = torch.arange(staging.qpos.shape[0], device=staging.qpos.device)
     for key in {key: None for hook in _HOOKS for key in declared_reads(getattr(env, hook))}:
         with_label(f"@reads({key!r})", lambda key=key: io.column(key))  # type: ignore[misc] # a default argument
+    recorded = Recorded()
     saved = registry.save(ids)
     try:
-        for label, call in _calls(env, io, staging, ids, control_width, validate):
+        for label, call in _calls(env, io, staging, ids, control_width, validate, recorded):
             with_label(label, call)
         with_label("observations", lambda: check(env._observe(None)))
         registry.check_constants(saved)
         registry.restore(saved)
         with io.random_values(_RANDOM_SEED):
-            for label, call in _calls(env, io, staging, ids, control_width, validate):
+            for label, call in _calls(env, io, staging, ids, control_width, validate, recorded):
                 _try(label, call)
     finally:
         staging.close()
         registry.restore(saved)
+    return recorded
 
 
 def _calls(
@@ -134,6 +170,7 @@ def _calls(
     ids: torch.Tensor,
     control_width: int,
     validate: Callable[[ResetPayload], None],
+    recorded: Recorded,
 ) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yields labelled calls in the order of construction, reset and step."""
     for label, startup, hook in (("startup", True, env._stage_startup), ("reset", False, env._stage_reset)):
@@ -142,6 +179,8 @@ def _calls(
         staging.open_reset(ids, io.column("qpos"), io.column("qvel"), startup=startup)
         yield label, lambda hook=hook: hook(ids)  # type: ignore[misc] # a default argument
         yield label, lambda: validate(staging.reset_payload())
+        if not startup:
+            recorded.reset_fields.update(staging.model.touched)
         staging.close()
     yield "before_commit", lambda: env._before_commit(ids)
     yield "clear_rows", lambda: env._clear_rows(ids)
@@ -154,9 +193,18 @@ def _calls(
         if label == "advance":  # the only phase of a step in which state may be written
             staging.open_step(io.column("qpos"), io.column("qvel"))
         yield label, call
+        recorded.step_parts |= staging.written_parts
         staging.close()
+    yield "timers", lambda: _try_timers(env, ids, recorded)
     yield "after_step", env._after_step
     yield "after_reset", lambda: env._after_reset(ids)
+
+
+def _try_timers(env: EnvHooks, ids: torch.Tensor, recorded: Recorded) -> None:
+    """Asks for the timers, and tells that each of them may fire."""
+    timers = check_timers(env._timers(), ids.numel(), ids.device, f"{type(env).__name__}._timers")
+    recorded.timers = tuple(timers)
+    env._timers_judged(dict.fromkeys(timers, True))
 
 
 def with_label(label: str, call: Callable[[], object]) -> None:

@@ -23,6 +23,8 @@ class TaskSpec:
         learners: Algorithm name to `"package.module:function"` that returns its learner config.
         default_learner: The algorithm used when none is asked for.
         summary: One line for `unilab list`.
+        evaluation: `"package.module:function"` that turns the task's environment config into the one that `unilab eval`
+            measures on (no noise, no pushes, fixed commands ...); empty: the training config itself.
     """
 
     name: str
@@ -30,6 +32,7 @@ class TaskSpec:
     learners: Mapping[str, str] = field(default_factory=dict)
     default_learner: str = "ppo"
     summary: str = ""
+    evaluation: str = ""
 
 
 class _Registry:
@@ -53,10 +56,19 @@ def register_task(spec: TaskSpec) -> None:
     """Adds a task. Packages do so from the callable that their entry point in group `unilab.tasks` names.
 
     Raises:
-        ValueError: The name is not lower case, or another task has it.
+        ValueError: The name is not lower case, another task has it, or a function is not named `"module:function"`.
     """
     if spec.name != spec.name.lower() or not spec.name.replace("-", "").replace("_", "").isalnum():
         raise ValueError(f"register_task: name {spec.name!r}; expected lower-case letters, digits, hyphens")
+    functions = {"env_cfg": spec.env_cfg, **{f"learners[{name!r}]": f for name, f in spec.learners.items()}}
+    if spec.evaluation:
+        functions["evaluation"] = spec.evaluation
+    for field_name, function in functions.items():
+        module, colon, attribute = function.partition(":")
+        if not (module and colon and attribute):
+            raise ValueError(
+                f"register_task: {spec.name!r}: {field_name} is {function!r}, expected 'package.module:function'"
+            )
     known = _REGISTRY.tasks.get(spec.name)
     if known is not None and known != spec:
         raise ValueError(f"register_task: {spec.name!r} is taken by {known.env_cfg}")

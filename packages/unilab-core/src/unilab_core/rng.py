@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 
@@ -22,6 +23,8 @@ class EnvRng:
         generator: The torch generator, for functions that take one.
         device: Where draws are made.
     """
+
+    row_settings: ClassVar[tuple[str, ...]] = ("device",)
 
     def __init__(self, seed: int, device: torch.device | str) -> None:
         """Seeds a new generator on `device`."""

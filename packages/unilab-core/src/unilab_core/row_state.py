@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import lru_cache
 from io import IOBase
 from logging import Logger
 from pathlib import PurePath
@@ -22,7 +21,8 @@ from typing import Any, Literal
 import torch
 
 from unilab_core.errors import ConfigError
-from unilab_core.row_values import Place, check_like, is_flat, load_place, plain
+from unilab_core.row_attributes import attributes_of, put_attributes, rules_of, slot_names
+from unilab_core.row_values import Place, Rule, check_fixed, check_like, is_flat, load_place, plain
 from unisim.config import Cfg, FrozenDict
 from unisim.model_layout import EntityLayout, ModelLayout
 
@@ -39,6 +39,9 @@ _PLAIN_TYPES: frozenset[type] = frozenset((*_VALUES, *_CODE))
 _NOTHING: frozenset[type] = frozenset()
 _FIXED = (Cfg, FrozenDict, ModelLayout, EntityLayout, Enum, PurePath, Logger, IOBase, *_CODE)
 
+
+_OF_ITEMS: Mapping[Rule, Rule] = {"state": "state", "setting": "setting", "record": "field", "field": "field"}
+"""How the items of a container are kept, by how the container is."""
 
 _Kind = Literal["leaf", "foreign", "mutable", "stop", "container", "tuple", "object", "opaque"]
 
@@ -72,9 +75,10 @@ class RowStateRegistry:
     Rules: tensors under 64 KiB are saved whole, larger ones with leading size N by rows, any other large tensor counts
     as a constant; Python numbers, strings and tuples by value; lists, dicts, sets and deques by their items; generators
     by state; objects of other classes attribute by attribute, to a depth of three. It stops at the classes it is told
-    to (environment, scene, backend, handles), at configs, at code, and skips packet storage and expanded tensors. What
-    only a closure or a module global remembers is not found; what is found and could not be put back (foreign random
-    generators, iterators, byte buffers, writable NumPy arrays) is refused.
+    to (environment, scene, backend, handles), at configs, at code, and skips packet storage and expanded tensors. A
+    class may say more of its attributes: see `row_attributes.rules_of`. What only a closure or a module global
+    remembers is not found; what is found and could not be put back (foreign random generators, iterators, byte
+    buffers, writable NumPy arrays) is refused.
     """
 
     def __init__(
@@ -84,7 +88,6 @@ class RowStateRegistry:
         *,
         stop: tuple[type, ...] = (),
         skip_storage: Sequence[torch.Tensor] = (),
-        settings: Sequence[str] = (),
     ) -> None:
         """Remembers where to start.
 
@@ -93,12 +96,10 @@ class RowStateRegistry:
             num_envs: N.
             stop: Classes whose instances are not entered.
             skip_storage: Tensors whose storage belongs to the packets.
-            settings: Paths that say how an object was made: undone like any other, but no part of a state.
         """
         self._roots = dict(roots)
         self._n = num_envs
         self._stop = (*stop, *_FIXED)
-        self._settings = set(settings)
         self._kinds: dict[type, _Kind] = {}
         self._skip = {t.untyped_storage().data_ptr() for t in skip_storage if t.numel()}
 
@@ -119,11 +120,13 @@ class RowStateRegistry:
     def _attributes(
         self, path: str, owner: object, depth: int, seen: dict[int, int], skip: frozenset[type]
     ) -> Iterator[Place]:
-        for key, value in _attributes_of(owner).items():
+        rules = rules_of(type(owner))  # type: ignore[arg-type] # a class is hashable
+        for key, value in attributes_of(owner).items():
             if type(value) in skip:
                 continue
             here = f"{path}.{key}" if path else key
-            yield from self._visit(Place(here, owner, key, "attribute", value), depth, seen, skip)
+            place = Place(here, owner, key, "attribute", value, rules.get(key, "state"))
+            yield from self._visit(place, depth, seen, skip)
 
     def _visit(
         self, place: Place, depth: int, seen: dict[int, int], skip: frozenset[type]
@@ -155,10 +158,12 @@ class RowStateRegistry:
         seen[id(value)] = depth
         if kind == "container":
             yield place
+        # A tuple itself cannot change; what it holds can.
+        held: Literal["fixed", "item"] = "fixed" if kind == "tuple" else "item"
+        rule = _OF_ITEMS[place.rule]
         for key, item in _items(value):
             if type(item) not in skip:
-                # A tuple itself cannot change; what it holds can.
-                here = Place(f"{place.path}[{key}]", value, key, "fixed" if kind == "tuple" else "item", item)
+                here = Place(f"{place.path}[{key}]", value, key, held, item, rule)
                 yield from self._visit(here, depth, seen, skip)
 
     def _kind_of(self, kind: type) -> _Kind:
@@ -181,7 +186,7 @@ class RowStateRegistry:
             return "container"
         if issubclass(kind, tuple):
             return "tuple"
-        return "object" if kind.__dictoffset__ or _slot_names(kind) else "opaque"  # type: ignore[arg-type] # hashable
+        return "object" if kind.__dictoffset__ or slot_names(kind) else "opaque"  # type: ignore[arg-type] # hashable
 
     def _is_skipped(self, tensor: torch.Tensor) -> bool:
         if 0 in tensor.stride() and any(
@@ -203,7 +208,7 @@ class RowStateRegistry:
             value = place.value
             kind = "object" if place.kind == "root" else self._kind_of(type(value))
             if kind == "object":
-                saved.objects.append((value, _attributes_of(value)))
+                saved.objects.append((value, attributes_of(value)))
             elif kind == "container":
                 saved.containers.append((value, value.copy()))
             elif isinstance(value, torch.Tensor):
@@ -242,7 +247,7 @@ class RowStateRegistry:
     def restore(self, saved: SavedRows) -> None:
         """Puts back what `save` remembered: first references, then values in place; what was born inside goes."""
         for owner, attributes in saved.objects:
-            _put_attributes(owner, attributes)
+            put_attributes(owner, attributes)
         for container, items in saved.containers:
             container.clear()
             (container.extend if isinstance(container, list | deque) else container.update)(items)
@@ -263,10 +268,10 @@ class RowStateRegistry:
         inside: set[int] = set()
         for place in self._places():
             value = place.value
-            if id(place.owner) in inside or place.path in self._settings:
+            if id(place.owner) in inside or place.rule == "setting":
                 continue
             if isinstance(value, _CONTAINERS):
-                if not is_flat(value):
+                if place.rule == "record" or not is_flat(value):
                     continue
                 inside.add(id(value))
             elif isinstance(value, torch.Tensor):
@@ -301,7 +306,8 @@ class RowStateRegistry:
                 "whose attributes are born after construction: make them in __init__"
             )
         for path, place in kept.items():
-            check_like(path, place.value, state[path])
+            check = check_fixed if place.rule == "field" else check_like
+            check(path, place.value, state[path])
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Writes a state that `state_dict` returned.
@@ -314,36 +320,6 @@ class RowStateRegistry:
         with torch.inference_mode():
             for path, value in state.items():
                 load_place(kept[path], value)
-
-
-@lru_cache(maxsize=1024)
-def _slot_names(kind: type) -> tuple[str, ...]:
-    """Returns the attributes that a class keeps in slots."""
-    names: list[str] = []
-    for base in kind.__mro__:
-        slots = vars(base).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else tuple(slots):
-            hidden = name.startswith("__") and not name.endswith("__")
-            names.append(f"_{base.__name__.lstrip('_')}{name}" if hidden else name)
-    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
-
-
-def _attributes_of(owner: object) -> dict[str, Any]:
-    """Returns a copy of an object's attributes, those in slots included."""
-    found: dict[str, Any] = dict(getattr(owner, "__dict__", ()))
-    for name in _slot_names(type(owner)):  # type: ignore[arg-type] # a class is hashable
-        if hasattr(owner, name):
-            found[name] = getattr(owner, name)
-    return found
-
-
-def _put_attributes(owner: object, attributes: Mapping[str, Any]) -> None:
-    now = _attributes_of(owner)
-    for name in now.keys() - attributes.keys():
-        object.__delattr__(owner, name)
-    for name, value in attributes.items():
-        if name not in now or now[name] is not value:
-            object.__setattr__(owner, name, value)
 
 
 def _is_ndarray(kind: type) -> bool:

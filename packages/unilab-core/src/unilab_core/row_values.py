@@ -8,7 +8,10 @@ from typing import Any, Literal
 
 import torch
 
-__all__ = ["Place", "check_like", "is_flat", "load_place", "plain"]
+__all__ = ["Place", "Rule", "check_fixed", "check_like", "is_flat", "load_place", "plain"]
+
+Rule = Literal["state", "setting", "record", "field"]
+"""How what a place holds is kept: as state, not in a state at all, as a dict of fixed keys, or as a field of one."""
 
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -22,6 +25,7 @@ class Place:
     key: Any
     kind: Literal["root", "attribute", "item", "fixed"]
     value: Any
+    rule: Rule = "state"
 
     def now(self) -> object:
         """Returns what is there now, or None."""
@@ -79,6 +83,28 @@ def check_like(path: str, value: object, new: object) -> None:
         )
     if len({_kind(value), _kind(new)} - {"nothing"}) == 2:
         raise ValueError(f"environment state: {path} is {new!r}, expected a {type(value).__name__}")
+    if hasattr(value, "_fields") and isinstance(new, list | tuple) and len(new) != len(value._fields):
+        raise ValueError(
+            f"environment state: {path} has {len(new)} items, {type(value).__name__} has {len(value._fields)}"
+        )
+
+
+def check_fixed(path: str, value: object, new: object) -> None:
+    """Checks that `new` may take the place of `value`, which always has the same form: no None, as many items.
+
+    Raises:
+        ValueError: As `check_like`, or of another form; names the path.
+    """
+    if not isinstance(value, torch.Tensor | torch.Generator) and _form(value) != _form(new):
+        raise ValueError(f"environment state: {path} is {new!r}, expected the form of {value!r}")
+    check_like(path, value, new)
+
+
+def _form(value: object) -> object:
+    """Returns what must not change about a value: the kinds of all that it holds."""
+    if isinstance(value, list | tuple):
+        return [_form(item) for item in value]
+    return {key: _form(item) for key, item in value.items()} if isinstance(value, dict) else _kind(value)
 
 
 def _try_generator_state(path: str, generator: torch.Generator, new: object) -> None:

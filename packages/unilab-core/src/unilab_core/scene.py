@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
 
+from unilab_core.contacts import ContactHandle
 from unilab_core.entity_cfg import Index, SceneEntityCfg, column_index, match_names
 from unilab_core.entity_data import EntityData
-from unilab_core.errors import UnknownNameError, nearest
+from unilab_core.errors import CapabilityError, UnknownNameError, nearest
 from unilab_core.io import BackendIO
 from unilab_core.reads import declared_reads
 from unilab_core.staging import Staging
+from unilab_core.wrenches import Wrenches
 from unisim.model_layout import EntityLayout, ModelLayout, find
 
 __all__ = ["ElementKind", "Entity", "EntityScene"]
@@ -35,7 +38,13 @@ class Entity:
     """
 
     def __init__(
-        self, layout: EntityLayout, model: ModelLayout, io: BackendIO, staging: Staging, device: torch.device
+        self,
+        layout: EntityLayout,
+        model: ModelLayout,
+        io: BackendIO,
+        staging: Staging,
+        wrenches: Wrenches,
+        device: torch.device,
     ) -> None:
         """Collects the names of the entity's elements; reads nothing."""
         prefix = f"{layout.name}/"
@@ -59,7 +68,7 @@ class Entity:
         ]
         self._device = device
         self._joint_cache: dict[SceneEntityCfg, Index] = {}
-        self.data = EntityData(layout, model, joints, io, staging, device, self._names)
+        self.data = EntityData(layout, model, joints, io, staging, wrenches, device, self._names)
 
     def _names(self, cfg: SceneEntityCfg, kind: str) -> list[str]:
         patterns: tuple[str, ...] | None = getattr(cfg, f"{kind}_names")
@@ -128,12 +137,16 @@ class Entity:
 class EntityScene(Mapping[str, Entity]):
     """The entities of an environment by name: `env.scene["robot"]`."""
 
-    def __init__(self, model: ModelLayout, io: BackendIO, staging: Staging, device: torch.device) -> None:
+    def __init__(
+        self, model: ModelLayout, io: BackendIO, staging: Staging, wrenches: Wrenches, device: torch.device
+    ) -> None:
         """Makes every entity of the model."""
         self._model = model
         self._io = io
         self._staging = staging
-        self._entities = {e.name: Entity(e, model, io, staging, device) for e in model.entities}
+        self._device = device
+        self._reads: dict[str, tuple[str, ...]] = {}
+        self._entities = {e.name: Entity(e, model, io, staging, wrenches, device) for e in model.entities}
 
     def __getitem__(self, name: str) -> Entity:
         """Returns an entity.
@@ -163,6 +176,65 @@ class EntityScene(Mapping[str, Entity]):
         for key in declared_reads(term):
             self._io.column(key)
 
+    @property
+    def is_recording(self) -> bool:
+        """Whether reads may still be added: while the environment is built."""
+        return not self._io.frozen
+
+    @contextmanager
+    def note_reads(self, label: str) -> Iterator[None]:
+        """Notes whose reads those of the block are: `with env.scene.note_reads("rewards term 'upright'"): term()`.
+
+        For the construction of terms: afterwards the reads are frozen. What a staged reset shows of joints and roots is
+        no read.
+
+        Raises:
+            RuntimeError: The reads are frozen already.
+        """
+        with self._io.noting() as keys:
+            try:
+                yield
+            finally:
+                self._reads[label] = tuple(dict.fromkeys((*self._reads.get(label, ()), *keys)))
+
+    def reads_of(self, label: str) -> tuple[str, ...]:
+        """Returns the keys that were read under a label, in the order in which they were first read."""
+        return self._reads.get(label, ())
+
+    def declare_host_reads(self, keys: Sequence[str], label: str) -> None:
+        """Adds the columns of a host term to the read packet; for the construction of terms.
+
+        Raises:
+            CapabilityError: The state lives on a device, from which nothing is copied; names the term by `label`.
+            KeyError: A key that the model does not have; the message lists the nearest.
+            RuntimeError: The reads are frozen already.
+        """
+        if not self._io.serves_host:
+            raise CapabilityError(
+                f"{label} is a host term, and the state lives on {self._device}: nothing is copied to the host; "
+                "write it in torch, without @host_term"
+            )
+        for key in keys:
+            self._io.column(key)
+
+    def reads_version(self, label: str) -> int:
+        """Returns a number that rises whenever columns change: after reads, flushed writes and resets.
+
+        Raises:
+            RuntimeError: Inside the staging of a reset, where columns still show the finished transition.
+        """
+        if self._staging.is_reset:
+            raise RuntimeError(f"{label} is read while a reset is staged; it is defined after the commit")
+        return self._io.version
+
+    def host_columns(self, keys: Sequence[str], label: str) -> dict[str, torch.Tensor]:
+        """Returns copies of columns as last read, in host memory, by key, (N, width) float32; one counted transfer."""
+        return self._io.host_columns(keys, label)
+
+    def from_host(self, values: torch.Tensor, label: str) -> torch.Tensor:
+        """Returns host values that `label` made on the environment's device; one counted transfer."""
+        return self._io.from_host(values, label)
+
     def sensor(self, name: str) -> torch.Tensor:
         """Returns a sensor's values, (N, dim) float32: a view that the next step rewrites.
 
@@ -170,12 +242,21 @@ class EntityScene(Mapping[str, Entity]):
             KeyError: The model has no such sensor; the message lists the nearest.
             RuntimeError: Inside the staging of a reset, or outside the frozen reads.
         """
-        if self._staging.is_reset:
-            raise RuntimeError(
-                f"sensor {name!r} is read while a reset is staged; it is defined after the commit"
-            )
         find(self._model.sensors, name, "sensor")
-        return self._io.column(f"sensor:{name}")
+        return self._after_commit(f"sensor:{name}", f"sensor {name!r}")
+
+    def contact(self, name: str) -> ContactHandle:
+        """Returns a handle on a contact sensor of the scene, by its name in the composed model; reads nothing yet.
+
+        Raises:
+            KeyError: The model has no such contact sensor; the message lists the nearest.
+        """
+        contacts = [sensor for sensor in self._model.sensors if sensor.contact is not None]
+        layout = find(contacts, name, "contact sensor").contact
+        assert layout is not None
+        return ContactHandle(
+            name, layout, lambda: self._after_commit(f"sensor:{name}", f"contact sensor {name!r}")
+        )
 
     def sensor_history(self, name: str) -> torch.Tensor:
         """Returns a declared sensor after each substep, (N, decimation, dim), oldest first; zero after a reset.
@@ -186,9 +267,11 @@ class EntityScene(Mapping[str, Entity]):
             RuntimeError: Inside the staging of a reset, or outside the frozen reads.
         """
         dim = find(self._model.sensors, name, "sensor").dim
-        if self._staging.is_reset:
-            raise RuntimeError(
-                f"history of {name!r} is read while a reset is staged; it is defined after the commit"
-            )
-        values = self._io.column(f"substep:{name}")
+        values = self._after_commit(f"substep:{name}", f"history of {name!r}")
         return values.view(values.shape[0], -1, dim)
+
+    def _after_commit(self, key: str, what: str) -> torch.Tensor:
+        """Returns a column that nothing is known about while a reset is staged."""
+        if self._staging.is_reset:
+            raise RuntimeError(f"{what} is read while a reset is staged; it is defined after the commit")
+        return self._io.column(key)

@@ -58,6 +58,11 @@ class Staging:
         """Whether `qpos` and `qvel` here are what terms must see."""
         return self.is_reset or bool(self._written)
 
+    @property
+    def written_parts(self) -> frozenset[Part]:
+        """Which parts of the state events and commands of this step wrote."""
+        return frozenset(self._parts)
+
     # ------------------------------------------------------------------ phases
 
     def open_reset(
@@ -138,6 +143,20 @@ class Staging:
         elif int(low) < 0 or int(high) >= self._n:
             wrong = int(low) if int(low) < 0 else int(high)
             raise ValueError(f"{owner}: env_ids holds {wrong}; expected 0 <= id < num_envs = {self._n}")
+
+    def check_wrench(self, env_ids: torch.Tensor, owner: str) -> None:
+        """Admits a write of wrenches of rows: they act from the next step on, and a reset lets go of them.
+
+        Raises:
+            TypeError: `env_ids` is no 1-D int64 tensor.
+            ValueError: `env_ids` is out of range.
+            RuntimeError: Events and commands of a step may not write now.
+        """
+        if self._phase != "step":
+            raise RuntimeError(
+                f"{owner}: wrenches are written by events and commands of a step only; rows that are reset have none"
+            )
+        self._check_ids(env_ids, owner)
 
     def check_values(self, values: object, shape: tuple[int, ...], owner: str) -> None:
         """Checks what is to be written, which torch would broadcast or cast in silence.

@@ -11,6 +11,7 @@ __all__ = [
     "check_control",
     "check_flags",
     "check_rows",
+    "check_timers",
     "describe_non_finite",
     "non_finite_rows",
     "read_verdict",
@@ -45,7 +46,7 @@ def check_control(ctrl: object, num_envs: int, width: int, device: torch.device,
 
     Raises:
         TypeError: Not a float32 tensor.
-        ValueError: Not (N, C), C = A + 6 per wrench body, or on another device.
+        ValueError: Not (N, C), one column per actuator, or on another device.
     """
     if not isinstance(ctrl, torch.Tensor) or ctrl.dtype != torch.float32:
         got = ctrl.dtype if isinstance(ctrl, torch.Tensor) else type(ctrl).__name__
@@ -85,23 +86,43 @@ def check_flags(flags: object, num_envs: int, owner: str) -> tuple[torch.Tensor,
     return first, second
 
 
+def check_timers(timers: object, num_envs: int, device: torch.device, owner: str) -> dict[str, torch.Tensor]:
+    """Returns `timers` if each is a bool tensor, one per row or one for all rows; never reads the device.
+
+    Raises:
+        TypeError: Not a dict of bool tensors.
+        ValueError: A timer is neither (N,) nor 0-d, or on another device.
+    """
+    if not isinstance(timers, dict):
+        raise TypeError(f"{owner} returned {type(timers).__name__}, expected a dict of bool tensors")
+    for name, fires in timers.items():
+        if not isinstance(fires, torch.Tensor) or fires.dtype != torch.bool:
+            got = fires.dtype if isinstance(fires, torch.Tensor) else type(fires).__name__
+            raise TypeError(f"{owner}: timer {name!r} is {got}, expected torch.bool")
+        if tuple(fires.shape) not in ((num_envs,), ()) or fires.device != device:
+            raise ValueError(
+                f"{owner}: timer {name!r} is {tuple(fires.shape)} on {fires.device}, expected ({num_envs},) or () on "
+                f"{device}"
+            )
+    return timers
+
+
 def read_verdict(
-    tensors: Mapping[str, torch.Tensor], flag: torch.Tensor | None = None
-) -> tuple[dict[str, bool], bool]:
+    tensors: Mapping[str, torch.Tensor], flags: Sequence[torch.Tensor] = ()
+) -> tuple[dict[str, bool], list[bool]]:
     """Reads one small vector from the device.
 
     Args:
         tensors: Name to values that should be finite.
-        flag: (N,) bool, or None.
+        flags: (N,) or 0-d bool each.
 
     Returns:
-        Whether all values of each tensor are finite, by name; and whether any element of `flag` is set.
+        Whether all values of each tensor are finite, by name; and whether any element of each flag is set.
     """
     facts = [torch.isfinite(values).all() for values in tensors.values()]
-    if flag is not None:
-        facts.append(flag.any())
+    facts += [flag.any() if flag.ndim else flag for flag in flags]
     verdict: list[bool] = torch.stack(facts).tolist()
-    return dict(zip(tensors, verdict, strict=False)), flag is not None and verdict[-1]
+    return dict(zip(tensors, verdict, strict=False)), verdict[len(tensors) :]
 
 
 def non_finite_rows(tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:

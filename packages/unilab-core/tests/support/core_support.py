@@ -95,8 +95,8 @@ class ScriptedEnv(TorchEnv):
 
     @property
     def action_bounds(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """(1,) -1 and (1,) 1."""
-        return torch.tensor([-1.0]), torch.tensor([1.0])
+        """(A,) -1 and (A,) 1."""
+        return -torch.ones(self.num_actions), torch.ones(self.num_actions)
 
     @property
     def obs_groups_spec(self) -> dict[str, int]:

@@ -18,6 +18,8 @@ GROUP = "unilab.commands"
 _HOMES = {
     "train": "unilab-rl[cli,rsl-rl]>=2.0,<3",
     "eval": "unilab-rl[cli,rsl-rl]>=2.0,<3",
+    "explain": "unilab-managers[cli]>=0.1,<0.2",
+    "play": "unilab-rl[cli,rsl-rl,video]>=2.0,<3",
 }
 
 _BAD_INPUT = (ConfigError, CapabilityError, UnknownNameError)

@@ -39,7 +39,7 @@ class Reflection:
         for column, (source, sign) in enumerate(zip(permutation, signs, strict=True)):
             if sign not in (1, -1):
                 raise ConfigError(f"Reflection: the sign of column {column} is {sign!r}, expected 1 or -1")
-            if permutation[source] != column:
+            if permutation[source] != column or signs[source] != sign:
                 raise ConfigError(
                     f"Reflection: column {column} comes from {sign:+g} x column {source}, and column {source} from "
                     f"{signs[source]:+g} x column {permutation[source]}; expected {sign:+g} x column {column}, so that "
