@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -156,6 +157,16 @@ def clean_environment(session: nox.Session, folder: Path, constraints: Path, *ta
         external=True,
     )
     return python
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation, warnings as errors; the start page is docs/_build/html/index.html."""
+    sync(session, "--all-packages", "--all-extras", "--group", "docs")
+    # From nothing: a page that is gone, or an object that moved, must not live on in what an earlier run left.
+    shutil.rmtree(ROOT / "docs" / "_build", ignore_errors=True)
+    shutil.rmtree(ROOT / "docs" / "api", ignore_errors=True)
+    session.run("sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html", env=QUIET)
 
 
 @nox.session(default=False)

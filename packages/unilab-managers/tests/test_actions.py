@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from action_support import same
 from manager_support import Feed, MakeEnv, fake_env, flag, group, ids, layout_of, mujoco_cfg, zeros
 
 from unilab_core import ConfigError, NonFiniteError
@@ -35,8 +36,8 @@ def test_without_a_clip_the_actuators_own_range_holds() -> None:
     assert control([[3.0, -3.0], [0.5, -0.25]], "a", "b") == [[1.0, -1.0], [0.5, -0.25]]
 
 
-def test_settings_by_actuator_leave_the_others_alone() -> None:
-    term = Effort(scale={"left_.*": 0.5, "left_b": 0.25}, offset={"right": -0.5})
+def test_settings_by_joint_leave_the_others_alone() -> None:
+    term = Effort(scale={"left_.*": 0.5}, offset={"right": -0.5}, clip={"left_b": (-0.25, 0.25)})
     assert control([[1.0, 1.0, 1.0]], "left_a", "left_b", "right", effort=term) == [[0.5, 0.25, 0.5]]
 
 
@@ -46,28 +47,28 @@ def test_a_whole_number_is_a_scale() -> None:
 
 @pytest.mark.parametrize(("preserve_order", "expected"), [(True, [0.2, 0.3, 0.1]), (False, [0.1, 0.2, 0.3])])
 def test_qa_040_columns_follow_the_names_only_if_asked(preserve_order: bool, expected: list[float]) -> None:
-    term = Effort(actuator_names=("c", "a", "b"), preserve_order=preserve_order)
+    term = Effort(joint_names=("c", "a", "b"), preserve_order=preserve_order)
     got = control([[0.1, 0.2, 0.3]], "a", "b", "c", effort=term)
     assert got == [pytest.approx(expected)]
 
 
-def test_qa_040_settings_by_actuator_follow_the_order_of_the_columns() -> None:
+def test_qa_040_settings_by_joint_follow_the_order_of_the_columns() -> None:
     settings: dict[str, Any] = {"scale": {"c": 3.0, "a": 2.0}, "offset": {"b": 0.25}}
-    term = Effort(actuator_names=("c", "a", "b"), preserve_order=True, **settings)
+    term = Effort(joint_names=("c", "a", "b"), preserve_order=True, **settings)
     assert control([[0.25, 0.125, 0.5]], "a", "b", "c", effort=term) == [[0.25, 0.75, 0.75]]
 
 
 def test_terms_stand_side_by_side_and_undriven_controls_stay_zero() -> None:
-    terms = {"last": Effort(actuator_names=("c",)), "first": Effort(actuator_names=("a",), scale=0.5)}
+    terms = {"last": Effort(joint_names=("c",)), "first": Effort(joint_names=("a",), scale=0.5)}
     assert control([[0.75, 0.5]], "a", "b", "c", **terms) == [[0.25, 0.0, 0.75]]
 
 
-def test_labels_name_term_and_actuator(make_env: MakeEnv) -> None:
-    terms = {"last": Effort(actuator_names=("b", "c")), "first": Effort(actuator_names=("a",))}
+def test_labels_name_term_and_joint(make_env: MakeEnv) -> None:
+    terms = {"last": Effort(joint_names=("b", "c")), "first": Effort(joint_names=("a",))}
     env = make_env(layout=layout_of("a", "b", "c"), actions=terms)
     assert env.num_actions == 3
-    assert env.describe().actions == ("last:b", "last:c", "first:a")
-    assert env.describe().terms["actions"] == ("last", "first")
+    assert env.action_manager.labels == ("last:b", "last:c", "first:a")
+    assert env.action_manager.active_terms == ("last", "first")
 
 
 @pytest.mark.parametrize(
@@ -75,26 +76,38 @@ def test_labels_name_term_and_actuator(make_env: MakeEnv) -> None:
     [
         ({}, "actions: there is no term"),
         (
-            {"e": Effort(actuator_names=("slidr",))},
+            {"e": Effort(joint_names=("slidr",))},
             "actions term 'e': .*'slidr' matches nothing; did you mean 'slider'",
         ),
         (
-            {"e": Effort(actuator_names=())},
-            r"actions term 'e': actuator_names \(\) selects no actuator of 'robot'",
+            {"e": Effort(joint_names=())},
+            r"actions term 'e': joint_names \(\) selects no joint of 'robot' with an actuator",
         ),
         (
             {"e": Effort(scale={"hing": 2.0})},
             "actions term 'e': scale: 'hing' matches nothing; did you mean 'hinge'",
         ),
         ({"e": Effort(offset={"arm": 2.0})}, "actions term 'e': offset: 'arm' matches nothing; valid names"),
+        (
+            {"e": Effort(clip={"hing": (0.0, 1.0)})},
+            "actions term 'e': clip: 'hing' matches nothing; did you mean 'hinge'",
+        ),
+        (
+            {"e": Effort(scale={"h.*": 2.0, "hinge": 3.0})},
+            "actions term 'e': scale: 'hinge' is matched by two of",
+        ),
+        (
+            {"e": Effort(joint_names=("slider",), offset={"hinge": 2.0})},
+            "actions term 'e': offset: 'hinge' matches nothing; valid names: 'slider'",
+        ),
         ({"e": Effort(scale=0.0)}, "actions term 'e': a scale of 0"),
         ({"e": Effort(scale={"hinge": 0.0})}, "actions term 'e': a scale of 0"),
         (
-            {"one": Effort(), "two": Effort(actuator_names=("hinge",))},
+            {"one": Effort(), "two": Effort(joint_names=("hinge",))},
             "actions term 'two' drives actuator 'robot/hinge', which 'one' drives already",
         ),
-        ({"e": Effort(actuator_names=("hinge", "h.*"))}, "actions term 'e': .*'hinge' is matched by two"),
-        ({"e": Effort(actuator_names=("(",))}, "actions term 'e': .*not a regular expression"),
+        ({"e": Effort(joint_names=("hinge", "h.*"))}, "actions term 'e': .*'hinge' is matched by two"),
+        ({"e": Effort(joint_names=("(",))}, "actions term 'e': .*not a regular expression"),
         ({"e": Effort(scale={"(": 2.0})}, "actions term 'e': .*not a regular expression"),
     ],
 )
@@ -106,14 +119,14 @@ def test_actions_that_do_not_fit_the_model_are_refused(
 
 
 def test_an_entity_without_actuators_is_refused(make_env: MakeEnv) -> None:
-    with pytest.raises(ConfigError, match="selects no actuator of 'robot'"):
+    with pytest.raises(ConfigError, match="selects no joint of 'robot' with an actuator"):
         make_env(layout=layout_of("a", actuated=[]))
 
 
 def test_bounds_are_the_raw_actions_that_reach_the_bounds_of_the_control(make_env: MakeEnv) -> None:
     terms = {
-        "own": Effort(actuator_names=("a",), scale=0.5),
-        "turned": Effort(actuator_names=("b",), scale=-2.0, offset=0.5, clip=(-0.5, 1.5)),
+        "own": Effort(joint_names=("a",), scale=0.5),
+        "turned": Effort(joint_names=("b",), scale=-2.0, offset=0.5, clip=(-0.5, 1.5)),
     }
     low, high = make_env(layout=layout_of("a", "b"), actions=terms).action_bounds
     assert low.tolist() == [-2.0, -0.5]
@@ -186,9 +199,11 @@ def test_a_rejected_action_leaves_the_buffers_and_the_environment_as_they_were(
     wrong[1, 0] = bad
     for each in (env, twin):
         each.step(good)
+    before = env.state_dict()
     for _ in range(2):
         with pytest.raises(NonFiniteError, match=r"actions is not finite at rows \[1\], columns \[0\]"):
             env.step(wrong)
+        assert same(env.state_dict(), before)
         assert env.action_manager.action.tolist() == good.tolist()
         assert env.action_manager.prev_action.tolist() == [[0.0, 0.0]] * 2
     for each in (env, twin):

@@ -95,7 +95,7 @@ def test_a_factory_of_the_config_builds_equal_environments() -> None:
 
 
 def test_a_term_that_does_not_fit_the_model_says_why() -> None:
-    cfg = mujoco_cfg(actions={"effort": mdp.JointEffortActionCfg(actuator_names=("slidr",))})
+    cfg = mujoco_cfg(actions={"effort": mdp.JointEffortActionCfg(joint_names=("slidr",))})
     with pytest.raises(ConfigError, match="actions term 'effort': .*did you mean 'slider'"):
         ManagerBasedRlEnv(cfg)
 
@@ -104,18 +104,32 @@ def test_describe_labels_everything() -> None:
     with ManagerBasedRlEnv(mujoco_cfg()) as env:
         description = env.describe().to_data()
     assert description["observations"] == {
-        "obs": ("position[0]", "position[1]", "velocity[0]", "velocity[1]", "action[0]", "action[1]")
+        "obs": (
+            *("position[slider]", "position[hinge]", "velocity[slider]", "velocity[hinge]"),
+            *("action[effort:slider]", "action[effort:hinge]"),
+        )
     }
-    assert description["actions"] == ("effort:slider", "effort:hinge")
-    assert description["joints"] == ("robot/slider", "robot/hinge")
+    assert [(a["label"], a["actuator"], a["joint"]) for a in description["actions"]] == [
+        ("effort:slider", "robot/slider", "robot/slider"),
+        ("effort:hinge", "robot/hinge", "robot/hinge"),
+    ]
+    assert [joint["name"] for joint in description["joints"]] == ["robot/slider", "robot/hinge"]
     assert description["step_dt"] == pytest.approx(0.02)
-    assert description["terms"] == {
+    assert {kind: tuple(t["name"] for t in terms) for kind, terms in description["terms"].items()} == {
         "observations": ("obs/position", "obs/velocity", "obs/action"),
         "actions": ("effort",),
+        "commands": (),
         "rewards": ("one",),
         "terminations": ("time_out",),
         "events": ("place",),
+        "curriculum": (),
+        "metrics": (),
+        "recorders": (),
     }
+    position = description["terms"]["observations"][0]
+    assert position["func"] == "unilab_managers.mdp.observations:joint_pos_rel"
+    assert position["columns"] == ("position[slider]", "position[hinge]")
+    assert position["reads"] == ("qpos",)
 
 
 def test_one_row_behaves_like_a_row_of_many() -> None:

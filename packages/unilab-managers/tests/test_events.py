@@ -77,7 +77,7 @@ def test_terms_run_in_the_order_of_declaration(make_env: MakeEnv) -> None:
     calls.clear()
     env.reset(ids(2, 0))
     assert calls == [(tag, torch.int64, 1, [0, 2]) for tag in ("z", "a", "m")]
-    assert env.describe().terms["events"] == ("z", "a", "m")
+    assert env.event_manager.active_terms == ("z", "a", "m")
 
 
 def test_a_later_event_sees_what_an_earlier_one_staged(make_env: MakeEnv) -> None:
@@ -99,7 +99,7 @@ def test_a_later_event_sees_what_an_earlier_one_staged(make_env: MakeEnv) -> Non
             ValueError,
             "unknown mode 'rest'; did you mean 'reset'",
         ),
-        ({"mode": "startup", "global_env_step_count": 0}, ValueError, "unknown mode 'startup'"),
+        ({"mode": "setup", "global_env_step_count": 0}, ValueError, "unknown mode 'setup'"),
         ({"mode": "reset"}, ValueError, "needs global_env_step_count"),
         (
             {"mode": "reset", "global_env_step_count": 0, "env_ids": torch.ones(3).bool()},

@@ -108,10 +108,10 @@ def test_columns_stand_in_the_order_of_declaration(make_env: MakeEnv) -> None:
     )
     assert first.state.obs["obs"].tolist() == [[1.5, -0.5, 10.0, 20.0, 30.0]]
     assert second.state.obs["obs"].tolist() == [[10.0, 20.0, 30.0, 1.5, -0.5]]
-    assert first.describe().observations == {
-        "obs": ("joints[0]", "joints[1]", "sensor[0]", "sensor[1]", "sensor[2]")
+    assert first.observation_manager.labels() == {
+        "obs": ("joints[slider]", "joints[hinge]", "sensor[0]", "sensor[1]", "sensor[2]")
     }
-    assert first.describe().terms["observations"] == ("obs/joints", "obs/sensor")
+    assert first.observation_manager.active_terms == ("obs/joints", "obs/sensor")
 
 
 @pytest.mark.parametrize(("preserve_order", "expected"), [(True, [3.0, 1.0, 2.0]), (False, [1.0, 2.0, 3.0])])

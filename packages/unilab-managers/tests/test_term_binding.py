@@ -117,7 +117,7 @@ def test_a_class_term_without_call_is_refused_with_the_form_it_needs() -> None:
         ConfigError, match=r"WithoutCall has no __call__; define __call__\(self, env, \*\*params\)"
     ):
         RewardTermCfg(func=WithoutCall, weight=1.0)
-    with pytest.raises(ConfigError, match=r"define __call__\(self, env, env_ids, \*\*params\)"):
+    with pytest.raises(ConfigError, match=r"def __call__\(self, env, env_ids, \*\*params\)"):
         EventTermCfg(func=WithoutCall, mode="reset")
 
 

@@ -1,7 +1,10 @@
 from . import mdp as mdp
+from .cfg.curriculum import CurriculumTermCfg as CurriculumTermCfg
 from .cfg.events import EventTermCfg as EventTermCfg
+from .cfg.metrics import MetricsTermCfg as MetricsTermCfg
 from .cfg.observations import ObservationGroupCfg as ObservationGroupCfg
 from .cfg.observations import ObservationTermCfg as ObservationTermCfg
+from .cfg.recorders import RecorderTermCfg as RecorderTermCfg
 from .cfg.rewards import RewardTermCfg as RewardTermCfg
 from .cfg.term import TermCfg as TermCfg
 from .cfg.terminations import TerminationTermCfg as TerminationTermCfg
@@ -9,7 +12,11 @@ from .env import ManagerBasedRlEnv as ManagerBasedRlEnv
 from .env import ManagerBasedRlEnvCfg as ManagerBasedRlEnvCfg
 from .managers.action_manager import ActionTerm as ActionTerm
 from .managers.action_manager import ActionTermCfg as ActionTermCfg
+from .managers.command_manager import CommandTerm as CommandTerm
+from .managers.command_manager import CommandTermCfg as CommandTermCfg
 from .noise import ConstantNoiseCfg as ConstantNoiseCfg
 from .noise import GaussianNoiseCfg as GaussianNoiseCfg
 from .noise import NoiseCfg as NoiseCfg
 from .noise import UniformNoiseCfg as UniformNoiseCfg
+from .reset_owner import ResetOwnerCfg as ResetOwnerCfg
+from .wrenches import applies_wrench as applies_wrench

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Union, get_args, get_origin
 
 from pydantic import ValidationInfo, field_validator
 
+from unilab_core.host_terms import is_host_term
 from unisim.config import Cfg, FrozenDict, Params
 from unisim.errors import nearest
 from unisim.import_strings import Func
@@ -29,7 +30,21 @@ class TermCfg(Cfg):
     @classmethod
     def _match_signature(cls, params: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
         func = info.data.get("func")
-        return params if func is None else FrozenDict(_bind(func, params, cls.leading))
+        return params if func is None else FrozenDict(_bind(func, params, cls._passed_to(func)))
+
+    @classmethod
+    def _passed_to(cls, func: Callable[..., Any]) -> tuple[str, ...]:
+        """Returns the arguments that the manager passes: a host term also gets its columns, after the environment."""
+        target = func.__call__ if inspect.isclass(func) else func
+        return (cls.leading[0], "host", *cls.leading[1:]) if is_host_term(target) else cls.leading
+
+    def all_params(self) -> dict[str, Any]:
+        """Returns the parameters that the term is called with: those given, and the defaults of its signature."""
+        target = self.func.__call__ if inspect.isclass(self.func) else self.func
+        skipped = len(self._passed_to(self.func)) + inspect.isclass(self.func)
+        own = list(inspect.signature(target).parameters.values())[skipped:]
+        defaults = {p.name: p.default for p in own if p.default is not p.empty}
+        return {**defaults, **self.params}
 
 
 def _bind(func: Callable[..., Any], params: Mapping[str, Any], leading: tuple[str, ...]) -> dict[str, Any]:

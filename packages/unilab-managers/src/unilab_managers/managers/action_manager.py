@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -55,6 +56,14 @@ class ActionTerm(ABC):
     def process(self, actions: torch.Tensor) -> torch.Tensor:
         """Returns the controls, (N, dim) float32, of raw actions (N, dim); changes nothing."""
 
+    @property
+    def settings(self) -> tuple[Mapping[str, Any], ...]:
+        """What there is to say about each of its columns: plain data, for people to read."""
+        return tuple({} for _ in self.labels)
+
+    def accept(self, actions: torch.Tensor) -> None:
+        """The raw actions (N, dim), processed just before, are the ones of this step: state may change now."""
+
     def reset(self, env_ids: torch.Tensor) -> None:
         """Clears the rows' state, if the term has any."""
 
@@ -63,8 +72,9 @@ class ActionManager(ManagerBase):
     """Splits the action among its terms and remembers the last two raw actions.
 
     Attributes:
-        action: (N, A) raw action of the current step; zero on reset rows.
-        prev_action: (N, A) raw action of the step before; zero on reset rows.
+        control_columns: Which column of the control each column of the action drives.
+        action: (N, A) raw action of the current step; zero on reset rows. The same tensor throughout.
+        prev_action: (N, A) raw action of the step before; zero on reset rows. The same tensor throughout.
     """
 
     def __init__(self, terms: Mapping[str, ActionTermCfg], env: TorchEnv, num_controls: int) -> None:
@@ -86,14 +96,26 @@ class ActionManager(ManagerBase):
         if not self._action_terms:
             raise ConfigError("actions: there is no term; a policy needs at least one action")
         n, device = env.num_envs, env.device
-        self._check_owners(num_controls)
         self.width = sum(len(term.labels) for term in self._action_terms.values())
         self.action = torch.zeros(n, self.width, device=device)
         self.prev_action = torch.zeros_like(self.action)
-        self._pending = torch.zeros_like(self.action)
-        self._control = torch.zeros(n, num_controls, device=device)
+        self._pending: Callable[[], object] = _nothing
+        self._arrange(num_controls)
 
-    def _check_owners(self, num_controls: int) -> None:
+    def _arrange(self, num_controls: int) -> None:
+        """Works out where the columns of the terms go in the control."""
+        driven = list(self._owners(num_controls))
+        self.control_columns = tuple(driven)
+        idle = [column for column in range(num_controls) if column not in driven]
+        n, device = self._env.num_envs, self._env.device
+        self._idle = torch.zeros(1, 1, device=device).expand(n, len(idle))
+        order = [*driven, *idle]
+        self._order: torch.Tensor | None = None
+        if order != sorted(order):
+            self._order = torch.tensor([order.index(c) for c in range(num_controls)], device=device)
+
+    def _owners(self, num_controls: int) -> dict[int, str]:
+        """Returns which term drives each control column, in the order of the terms' columns."""
         owners: dict[int, str] = {}
         columns = torch.arange(num_controls, device=self._env.device)
         for name, term in self._action_terms.items():
@@ -104,6 +126,7 @@ class ActionManager(ManagerBase):
                     raise ConfigError(
                         f"{_label(name)} drives actuator {actuator!r}, which {other!r} drives already"
                     )
+        return owners
 
     @property
     def active_terms(self) -> tuple[str, ...]:
@@ -116,34 +139,61 @@ class ActionManager(ManagerBase):
         return tuple(f"{name}:{label}" for name, term in self._action_terms.items() for label in term.labels)
 
     @property
+    def settings(self) -> dict[str, Mapping[str, Any]]:
+        """What the terms say about each action column, by its label: plain data, for people to read."""
+        said = [settings for term in self._action_terms.values() for settings in term.settings]
+        return dict(zip(self.labels, said, strict=True))
+
+    @property
     def bounds(self) -> tuple[torch.Tensor, torch.Tensor]:
         """(A,) lower and (A,) upper bounds of raw actions; may be infinite."""
         lows, highs = zip(*(term.bounds for term in self._action_terms.values()), strict=True)
         return torch.cat(lows), torch.cat(highs)
 
-    def _controls(self, name: str, actions: torch.Tensor) -> torch.Tensor:
+    def row_state_roots(self) -> dict[str, object]:
+        """Returns the manager and its terms by name."""
+        return {self.owner: self, **{f"{self.owner}.{n}": term for n, term in self._action_terms.items()}}
+
+    def _split(self, actions: torch.Tensor) -> list[tuple[str, ActionTerm, torch.Tensor]]:
+        """Returns every term with its own columns of `actions`, (N, dim) views."""
+        terms = self._action_terms
+        parts = (
+            [actions]
+            if len(terms) == 1
+            else actions.split_with_sizes([len(t.labels) for t in terms.values()], dim=1)
+        )
+        return list(zip(terms, terms.values(), parts, strict=True))
+
+    def _controls(self, name: str, term: ActionTerm, actions: torch.Tensor) -> torch.Tensor:
         label = _label(name)
         with named(label):
-            controls = self._action_terms[name].process(actions)
+            controls = term.process(actions)
         check_value(controls, label, torch.float32, self._env.num_envs, columns=True)
         if controls.shape != actions.shape:
             raise ConfigError(f"{label} returned {tuple(controls.shape)}, expected {tuple(actions.shape)}")
         return controls
 
     def process(self, actions: torch.Tensor) -> torch.Tensor:
-        """Returns the control, (N, nu), of raw actions (N, A); `accept` makes them the current ones."""
-        self._pending.copy_(actions)
-        start = 0
-        for name, term in self._action_terms.items():
-            stop = start + len(term.labels)
-            self._control[:, term.control_ids] = self._controls(name, actions[:, start:stop])
-            start = stop
-        return self._control
+        """Returns the control, (N, nu), of raw actions (N, A); `accept` makes them the current ones.
+
+        The control is a fresh tensor, and the actions are remembered where no state looks for them: what is refused
+        between the two calls leaves nothing behind.
+        """
+        controls = [self._controls(*part) for part in self._split(actions)]
+        if self._idle.shape[1]:
+            controls.append(self._idle)
+        control = controls[0] if len(controls) == 1 else torch.cat(controls, dim=1)
+        self._pending = partial(self.action.copy_, actions)
+        return control if self._order is None else control.index_select(1, self._order)
 
     def accept(self) -> None:
         """Makes the processed actions the current ones."""
         self.prev_action.copy_(self.action)
-        self.action.copy_(self._pending)
+        self._pending()
+        self._pending = _nothing
+        for name, term, actions in self._split(self.action):
+            with named(_label(name)):
+                term.accept(actions)
 
     def _reset_rows(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
         self.action[ids] = 0.0
@@ -156,3 +206,7 @@ class ActionManager(ManagerBase):
 
 def _label(name: str) -> str:
     return f"actions term {name!r}"
+
+
+def _nothing() -> None:
+    """Stands where no action waits to be accepted."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from unilab_core.entity_cfg import SceneEntityCfg
-from unilab_core.errors import ConfigError
+from unilab_core.errors import ConfigError, UnknownNameError, nearest
+from unilab_core.host_terms import HostTermRunner, is_host_term
 from unilab_core.reset_selectors import resolve_reset_env_ids
 from unilab_managers.cfg.term import TermCfg
 
@@ -42,6 +43,11 @@ class BoundTerm:
         instance: The object of a class term; None for a function.
     """
 
+    row_settings: ClassVar[tuple[str, ...]] = (
+        *("name", "label", "cfg", "_call", "instance", "_reset", "_update"),
+    )
+    row_records: ClassVar[tuple[str, ...]] = ("_params",)
+
     def __init__(self, name: str, cfg: TermCfg, env: TorchEnv, owner: str) -> None:
         """Instantiates a class term and declares the reads that it names.
 
@@ -52,7 +58,7 @@ class BoundTerm:
         self.cfg = cfg
         self.label = f"{owner} term {name!r}"
         self._env = env
-        self._params: dict[str, Any] = dict(cfg.params)
+        self._params = cfg.all_params()  # defaults too, so that what a curriculum sets adds no key
         self._call: Any = cfg.func
         self.instance: object | None = None
         self._reset: Callable[[torch.Tensor], None] | None = None
@@ -65,6 +71,8 @@ class BoundTerm:
             for part in (cfg.func, self._call.__call__):  # `@reads` on a function, a class or its `__call__`
                 env.scene.declare_reads(part)
             self._declare_class_reads()
+            if is_host_term(self._call):
+                self._call = HostTermRunner(self._call, env, self.label)
 
     def _declare_class_reads(self) -> None:
         """Reads once what a class term names by `tensor_state_entity` and `tensor_body_names`.
@@ -79,8 +87,29 @@ class BoundTerm:
             cfg = SceneEntityCfg(name=name, body_names=tuple(bodies))
             _ = self._env.scene[name].data.bodies(cfg).pos_w  # reading one field registers all of a body
 
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters it is called with: the config's, as `set_params` has changed them since."""
+        return dict(self._params)
+
+    def set_params(self, params: Mapping[str, Any]) -> None:
+        """Replaces some of its parameters from the next call on; the others, and the config, stay as they are.
+
+        Raises:
+            ConfigError: The term has no such parameter, or it does not take such a value; nothing has changed.
+        """
+        try:
+            checked = self.cfg.model_copy(update={"params": {**self._params, **params}})
+        except ConfigError as error:
+            raise ConfigError(f"{self.label}: {error}") from error
+        self._params.update({name: checked.params[name] for name in params})
+
     def __call__(self, *leading: torch.Tensor) -> Any:  # noqa: ANN401 - each manager checks its own kind
         """Calls the term with the environment, `leading` and its parameters."""
+        scene = self._env.scene
+        if scene.is_recording:
+            with scene.note_reads(self.label):
+                return self._call(self._env, *leading, **self._params)
         return self._call(self._env, *leading, **self._params)
 
     def update(self) -> None:
@@ -140,6 +169,30 @@ class ManagerBase:
     def active_terms(self) -> tuple[str, ...]:
         """Names of the terms, in the order of declaration."""
         return tuple(self._terms)
+
+    def get_params(self, name: str) -> dict[str, Any]:
+        """Returns the parameters that a term is called with now; changing the dict changes nothing.
+
+        Raises:
+            UnknownNameError: No such term; the message lists the nearest.
+        """
+        return self._term(name).params
+
+    def set_params(self, name: str, **params: Any) -> None:  # noqa: ANN401 - a term's own types
+        """Replaces parameters of a term from its next call on; what is not named stays, and so does the config.
+
+        A curriculum's way to change a task. What it sets is state: undone with a rejected reset, kept in checkpoints.
+
+        Raises:
+            UnknownNameError: No such term; the message lists the nearest.
+            ConfigError: The term has no such parameter, or it does not take such a value; nothing has changed.
+        """
+        self._term(name).set_params(params)
+
+    def _term(self, name: str) -> BoundTerm:
+        if name not in self._terms:
+            raise UnknownNameError(f"{self.owner}: unknown term {name!r}; {nearest(name, self._terms)}")
+        return self._terms[name]
 
     def row_state_roots(self) -> dict[str, object]:
         """Returns the manager and its class terms by name: where to look for what a rejected reset puts back."""

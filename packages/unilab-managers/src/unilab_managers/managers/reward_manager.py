@@ -22,21 +22,32 @@ class RewardManager(ManagerBase):
     A term of weight 0 is checked at construction and not evaluated afterwards.
     """
 
-    def __init__(self, terms: Mapping[str, RewardTermCfg], env: TorchEnv, *, scale_by_dt: bool) -> None:
+    def __init__(
+        self,
+        terms: Mapping[str, RewardTermCfg],
+        env: TorchEnv,
+        *,
+        scale_by_dt: bool,
+        floor: float | None = None,
+    ) -> None:
         """Binds the terms.
 
         Args:
             terms: By name, in the order of summation.
             env: The environment.
             scale_by_dt: Whether weights are per second, so that each step adds value x weight x dt.
+            floor: What the sum of the weighted terms is raised to where it is lower, before dt; None: no floor.
         """
         super().__init__("rewards", env, terms)
         n, device = env.num_envs, env.device
         self._dt = env.step_dt if scale_by_dt else 1.0
+        self._floor = None if floor is None else floor * self._dt
         # A log entry is the episode's mean rate, so that a fully earned term of weight 1 shows 1.0.
         self._full_episode = env.max_episode_length * self._dt
         self._weights = {name: cfg.weight for name, cfg in terms.items()}
-        self._sums = {name: torch.zeros(n, device=device) for name in terms}
+        # One column per term: what it added in this step, and over the episode.
+        self._values = torch.zeros(n, len(terms), device=device)
+        self._sums = torch.zeros_like(self._values)
         self._total = torch.zeros(n, device=device)
 
     def recordable_calls(self) -> list[tuple[str, Callable[[], object]]]:
@@ -46,31 +57,64 @@ class RewardManager(ManagerBase):
     def _value(self, term: BoundTerm) -> torch.Tensor:
         return check_value(term(), term.label, torch.float32, self._env.num_envs, columns=False)
 
+    def get_weight(self, name: str) -> float:
+        """Returns the weight that a term has now.
+
+        Raises:
+            UnknownNameError: No such term; the message lists the nearest.
+        """
+        self._term(name)
+        return self._weights[name]
+
+    def set_weight(self, name: str, weight: float) -> None:
+        """Changes the weight of a term from the next step on; the config stays as it is.
+
+        Raises:
+            UnknownNameError: No such term; the message lists the nearest.
+            ConfigError: Not a finite number.
+        """
+        cfg = self._term(name).cfg.model_copy(update={"weight": weight})
+        assert isinstance(cfg, RewardTermCfg)
+        self._weights[name] = cfg.weight
+        if cfg.weight == 0.0:  # it is not evaluated any more, and must not add its last value again
+            self._values[:, list(self._weights).index(name)] = 0.0
+
     def compute(self) -> torch.Tensor:
         """Returns the rewards of the transition, (N,) float32; rewritten by the next call."""
         self._total.zero_()
-        for name, weight in self._weights.items():
-            if weight == 0.0:
-                continue
-            value = self._value(self._terms[name]) * (weight * self._dt)
-            self._sums[name] += value
-            self._total += value
+        for (name, weight), column in zip(self._weights.items(), self._values.unbind(dim=1), strict=True):
+            if weight != 0.0:
+                torch.mul(self._value(self._terms[name]), weight * self._dt, out=column)
+                self._total += column
+        self._sums += self._values
+        if self._floor is not None:
+            self._total.clamp_(min=self._floor)
         return self._total
+
+    def term_values(self) -> dict[str, torch.Tensor]:
+        """Returns what each term added in the last step, (N,) by name: views that the next step rewrites."""
+        return dict(zip(self._weights, self._values.unbind(dim=1), strict=True))
+
+    def episode_sums(self) -> dict[str, torch.Tensor]:
+        """Returns what each term has added in the current episodes, (N,) by name: views that change with them."""
+        return dict(zip(self._weights, self._sums.unbind(dim=1), strict=True))
 
     def non_finite_terms(self) -> tuple[str, ...]:
         """Returns the names of terms whose sum of this episode is not finite in any row; reads the device."""
-        return tuple(name for name, sums in self._sums.items() if not bool(torch.isfinite(sums).all()))
+        finite = torch.isfinite(self._sums).all(dim=0).tolist()
+        return tuple(name for name, good in zip(self._weights, finite, strict=True) if not good)
 
     def forget_non_finite(self, ids: torch.Tensor) -> None:
         """Sets sums of the rows `ids` to 0 where they are not finite."""
-        for sums in self._sums.values():
-            sums[ids] = torch.where(torch.isfinite(sums[ids]), sums[ids], 0.0)
+        self._sums[ids] = torch.where(torch.isfinite(self._sums[ids]), self._sums[ids], 0.0)
 
     def _reset_rows(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
         ended = self._env.last_episode_length[ids] > 0
+        sums = torch.where(ended[:, None], self._sums[ids], 0.0).sum(dim=0) / self._full_episode
+        count = ended.sum()
+        self._sums[ids] = 0.0
         log: dict[str, torch.Tensor] = {}
-        for name, sums in self._sums.items():
-            log[f"Episode_Reward/{name}/sum"] = torch.where(ended, sums[ids], 0.0).sum() / self._full_episode
-            log[f"Episode_Reward/{name}/count"] = ended.sum()
-            sums[ids] = 0.0
+        for name, value in zip(self._weights, sums.unbind(), strict=True):
+            log[f"Episode_Reward/{name}/sum"] = value
+            log[f"Episode_Reward/{name}/count"] = count
         return log

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from unilab_core.errors import UnknownNameError, nearest
 from unilab_managers.cfg.terminations import TerminationTermCfg
 from unilab_managers.managers.manager_base import BoundTerm, ManagerBase, check_value
 
@@ -55,14 +54,32 @@ class TerminationManager(ManagerBase):
             into |= self._values[name]
         return self._terminated, self._truncated
 
+    @property
+    def terminated(self) -> torch.Tensor:
+        """(N,) bool: rows that a term ended for good in the last step; rewritten by the next."""
+        return self._terminated
+
+    @property
+    def truncated(self) -> torch.Tensor:
+        """(N,) bool: rows that a term cut short in the last step; rewritten by the next."""
+        return self._truncated
+
+    def truncates(self, name: str) -> bool:
+        """Whether a term cuts episodes short instead of ending them.
+
+        Raises:
+            UnknownNameError: No such term; the message lists the nearest.
+        """
+        self._term(name)
+        return self._truncates[name]
+
     def get_term(self, name: str) -> torch.Tensor:
         """Returns which rows a term ended in the last step, (N,) bool; rewritten by the next step.
 
         Raises:
             UnknownNameError: No such term; the message lists the nearest.
         """
-        if name not in self._values:
-            raise UnknownNameError(f"terminations: unknown term {name!r}; {nearest(name, self._values)}")
+        self._term(name)
         return self._values[name]
 
     def _reset_rows(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -1,16 +1,155 @@
-"""The term library: observations, rewards, terminations, actions and events under their standard names."""
+"""The term library: observations, actions, commands, rewards, terminations, events and more by their standard names."""
 
-from unilab_managers.mdp.actions import JointEffortActionCfg
-from unilab_managers.mdp.events import reset_joints_by_offset
-from unilab_managers.mdp.observations import joint_pos, joint_pos_rel, joint_vel, last_action
-from unilab_managers.mdp.terminations import time_out
+from unilab_managers.mdp.actions import (
+    JointActionCfg,
+    JointActionTerm,
+    JointEffortActionCfg,
+    JointPositionActionCfg,
+    JointRelativePositionActionCfg,
+    JointVelocityActionCfg,
+)
+from unilab_managers.mdp.commands import (
+    Range,
+    UniformPoseCommand,
+    UniformPoseCommandCfg,
+    UniformRanges,
+    UniformVelocityCommand,
+    UniformVelocityCommandCfg,
+)
+from unilab_managers.mdp.curriculum import (
+    command_ranges_by_tracking,
+    command_velocity_ranges,
+    event_params,
+    reward_params,
+    reward_weight,
+)
+from unilab_managers.mdp.events import (
+    apply_body_wrench,
+    push_root,
+    reset_joints_by_offset,
+    reset_joints_by_scale,
+    reset_root_state_uniform,
+)
+from unilab_managers.mdp.joint_randomization import (
+    randomize_actuator_gains,
+    randomize_effort_limits,
+    randomize_joint_armature,
+    randomize_joint_damping,
+    randomize_joint_friction,
+)
+from unilab_managers.mdp.labels import (
+    action_columns,
+    column_names,
+    column_unit,
+    columns,
+    command_columns,
+    fixed_columns,
+    joint_columns,
+)
+from unilab_managers.mdp.metrics import action_rate, ended_by, joint_speed
+from unilab_managers.mdp.observations import (
+    base_ang_vel,
+    base_lin_vel,
+    generated_commands,
+    joint_pos,
+    joint_pos_rel,
+    joint_vel,
+    joint_vel_rel,
+    last_action,
+    projected_gravity,
+)
+from unilab_managers.mdp.randomization import (
+    randomize_body_com,
+    randomize_body_inertia,
+    randomize_body_inertia_axes,
+    randomize_body_mass,
+    randomize_body_mass_and_inertia,
+    randomize_geom_friction,
+    randomize_geom_size,
+    randomize_gravity,
+)
+from unilab_managers.mdp.recorders import EpisodeRecorder
+from unilab_managers.mdp.rewards import (
+    action_rate_l2,
+    ang_vel_xy_l2,
+    flat_orientation_l2,
+    is_alive,
+    is_terminated,
+    joint_pos_limits,
+    joint_posture_exp,
+    lin_vel_z_l2,
+    track_ang_vel_z_exp,
+    track_lin_vel_xy_exp,
+)
+from unilab_managers.mdp.terminations import bad_orientation, root_height_below_minimum, time_out
 
 __all__ = [
+    "EpisodeRecorder",
+    "JointActionCfg",
+    "JointActionTerm",
     "JointEffortActionCfg",
+    "JointPositionActionCfg",
+    "JointRelativePositionActionCfg",
+    "JointVelocityActionCfg",
+    "Range",
+    "UniformPoseCommand",
+    "UniformPoseCommandCfg",
+    "UniformRanges",
+    "UniformVelocityCommand",
+    "UniformVelocityCommandCfg",
+    "action_columns",
+    "action_rate",
+    "action_rate_l2",
+    "ang_vel_xy_l2",
+    "apply_body_wrench",
+    "bad_orientation",
+    "base_ang_vel",
+    "base_lin_vel",
+    "column_names",
+    "column_unit",
+    "columns",
+    "command_columns",
+    "command_ranges_by_tracking",
+    "command_velocity_ranges",
+    "ended_by",
+    "event_params",
+    "fixed_columns",
+    "flat_orientation_l2",
+    "generated_commands",
+    "is_alive",
+    "is_terminated",
+    "joint_columns",
     "joint_pos",
+    "joint_pos_limits",
     "joint_pos_rel",
+    "joint_posture_exp",
+    "joint_speed",
     "joint_vel",
+    "joint_vel_rel",
     "last_action",
+    "lin_vel_z_l2",
+    "projected_gravity",
+    "push_root",
+    "randomize_actuator_gains",
+    "randomize_body_com",
+    "randomize_body_inertia",
+    "randomize_body_inertia_axes",
+    "randomize_body_mass",
+    "randomize_body_mass_and_inertia",
+    "randomize_effort_limits",
+    "randomize_geom_friction",
+    "randomize_geom_size",
+    "randomize_gravity",
+    "randomize_joint_armature",
+    "randomize_joint_damping",
+    "randomize_joint_friction",
     "reset_joints_by_offset",
+    "reset_joints_by_scale",
+    "reset_root_state_uniform",
+    "reward_params",
+    "reward_weight",
+    "root_height_below_minimum",
     "time_out",
+    "track_ang_vel_z_exp",
+    "track_lin_vel_xy_exp",
 ]

@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
 
 from unilab_core.entity_cfg import SceneEntityCfg
+from unilab_core.entity_data import EntityData
+from unilab_core.rotation import quat_mul
+from unilab_core.timing import seconds_to_steps
+from unilab_managers.mdp._sampling import (
+    Range,
+    check_components,
+    check_range,
+    quat_from_euler,
+    sample_components,
+)
+from unilab_managers.wrenches import applies_wrench
+from unisim.model_layout import find
 
 if TYPE_CHECKING:
+    from unilab_managers.cfg.events import EventTermCfg
     from unilab_managers.env import ManagerBasedRlEnv
 
-__all__ = ["reset_joints_by_offset"]
+__all__ = [
+    "apply_body_wrench",
+    "push_root",
+    "reset_joints_by_offset",
+    "reset_joints_by_scale",
+    "reset_root_state_uniform",
+]
 
 _ROBOT = SceneEntityCfg()
+_LINEAR = ("x", "y", "z")
+_ANGULAR = ("roll", "pitch", "yaw")
+_POSE = (*_LINEAR, *_ANGULAR)
 
 
 def reset_joints_by_offset(
     env: ManagerBasedRlEnv,
     env_ids: torch.Tensor,
-    position_range: tuple[float, float],
-    velocity_range: tuple[float, float],
+    position_range: Range,
+    velocity_range: Range,
     asset_cfg: SceneEntityCfg = _ROBOT,
 ) -> None:
     """Stages default joint state plus uniform offsets; positions are kept within the joint limits.
@@ -35,15 +58,224 @@ def reset_joints_by_offset(
     Raises:
         ValueError: A range is inverted.
     """
-    for name, (low, high) in (("position_range", position_range), ("velocity_range", velocity_range)):
-        if low > high:
-            raise ValueError(f"{name} ({low}, {high}) is inverted; expected (low, high)")
+    pos, vel, draws_p, draws_v = _joint_defaults(env, env_ids, position_range, velocity_range, asset_cfg)
+    _stage_joints(env, env_ids, pos + draws_p, vel + draws_v, asset_cfg)
+
+
+def reset_joints_by_scale(
+    env: ManagerBasedRlEnv,
+    env_ids: torch.Tensor,
+    position_range: Range,
+    velocity_range: Range,
+    asset_cfg: SceneEntityCfg = _ROBOT,
+) -> None:
+    """Stages default joint state times uniform factors; positions are kept within the joint limits.
+
+    Args:
+        env: The environment.
+        env_ids: (K,) rows being reset.
+        position_range: Lowest and highest factor of each joint's default position.
+        velocity_range: Lowest and highest factor of each joint's default velocity; a default of zero stays zero.
+        asset_cfg: The joints.
+
+    Raises:
+        ValueError: A range is inverted.
+    """
+    pos, vel, draws_p, draws_v = _joint_defaults(env, env_ids, position_range, velocity_range, asset_cfg)
+    _stage_joints(env, env_ids, pos * draws_p, vel * draws_v, asset_cfg)
+
+
+def _joint_defaults(
+    env: ManagerBasedRlEnv,
+    env_ids: torch.Tensor,
+    position_range: Range,
+    velocity_range: Range,
+    asset_cfg: SceneEntityCfg,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Returns default positions and velocities of the joints, and draws for both, each (K, J')."""
+    check_range("position_range", position_range)
+    check_range("velocity_range", velocity_range)
     entity = env.scene[asset_cfg.name]
     ids = entity.joint_ids(asset_cfg)
-    data = entity.data
-    pos = data.default_joint_pos[env_ids][:, ids]
-    vel = data.default_joint_vel[env_ids][:, ids]
-    limits = data.joint_pos_limits[env_ids][:, ids]
-    pos = pos + env.rng.uniform(*position_range, tuple(pos.shape))
-    vel = vel + env.rng.uniform(*velocity_range, tuple(vel.shape))
-    data.write_joint_state(pos.clamp(limits[..., 0], limits[..., 1]), vel, env_ids, ids)
+    pos = entity.data.default_joint_pos[env_ids][:, ids]
+    vel = entity.data.default_joint_vel[env_ids][:, ids]
+    draws_p = env.rng.uniform(*position_range, tuple(pos.shape))
+    return pos, vel, draws_p, env.rng.uniform(*velocity_range, tuple(vel.shape))
+
+
+def _stage_joints(
+    env: ManagerBasedRlEnv,
+    env_ids: torch.Tensor,
+    pos: torch.Tensor,
+    vel: torch.Tensor,
+    asset_cfg: SceneEntityCfg,
+) -> None:
+    entity = env.scene[asset_cfg.name]
+    ids = entity.joint_ids(asset_cfg)
+    limits = entity.data.joint_pos_limits[env_ids][:, ids]
+    entity.data.write_joint_state(pos.clamp(limits[..., 0], limits[..., 1]), vel, env_ids, ids)
+
+
+def reset_root_state_uniform(
+    env: ManagerBasedRlEnv,
+    env_ids: torch.Tensor,
+    pose_range: Mapping[str, Range],
+    velocity_range: Mapping[str, Range],
+    asset_cfg: SceneEntityCfg = _ROBOT,
+) -> None:
+    """Stages the root's pose and velocity plus uniform offsets.
+
+    They are added to what is staged: the default state, or what an earlier event of this reset has put there.
+
+    Args:
+        env: The environment.
+        env_ids: (K,) rows being reset.
+        pose_range: Lowest and highest offset by component: `x`, `y`, `z` in the world, m, and `roll`, `pitch`, `yaw`,
+            rad, a rotation about the root's own axes. What is not named stays.
+        velocity_range: Likewise of the velocity, m/s and rad/s along and about the world's axes.
+        asset_cfg: The entity.
+
+    Raises:
+        ValueError: A component is unknown, a range is inverted, or the entity is fixed to the world.
+    """
+    check_components("pose_range", pose_range, _POSE)
+    check_components("velocity_range", velocity_range, _POSE)
+    data = _free_root(env, asset_cfg)
+    offsets = sample_components(env.rng, pose_range, _POSE, env_ids.numel())
+    turned = quat_mul(data.root_quat_w[env_ids], quat_from_euler(offsets[:, 3:]))
+    # The velocity first: writing the pose keeps the world velocity and so changes its numbers.
+    linear, angular = data.root_lin_vel_w[env_ids], data.root_ang_vel_w[env_ids]
+    pose = torch.cat([data.root_pos_w[env_ids] + offsets[:, :3], turned], dim=1)
+    data.write_root_pose(pose, env_ids)
+    speed = sample_components(env.rng, velocity_range, _POSE, env_ids.numel())
+    data.write_root_velocity(linear + speed[:, :3], angular + speed[:, 3:], env_ids)
+
+
+def push_root(
+    env: ManagerBasedRlEnv,
+    env_ids: torch.Tensor,
+    velocity_range: Mapping[str, Range],
+    asset_cfg: SceneEntityCfg = _ROBOT,
+) -> None:
+    """Adds uniform draws to the root's present velocity, as a shove would.
+
+    Args:
+        env: The environment.
+        env_ids: (K,) rows to push.
+        velocity_range: Lowest and highest change by component: `x`, `y`, `z`, m/s, and `roll`, `pitch`, `yaw`, rad/s,
+            along and about the world's axes. What is not named keeps its velocity.
+        asset_cfg: The entity.
+
+    Raises:
+        ValueError: A component is unknown, a range is inverted, or the entity is fixed to the world.
+    """
+    check_components("velocity_range", velocity_range, _POSE)
+    data = _free_root(env, asset_cfg)
+    kick = sample_components(env.rng, velocity_range, _POSE, env_ids.numel())
+    linear, angular = data.root_lin_vel_w[env_ids] + kick[:, :3], data.root_ang_vel_w[env_ids] + kick[:, 3:]
+    data.write_root_velocity(linear, angular, env_ids)
+
+
+def _free_root(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg) -> EntityData:
+    """Returns the data of an entity whose root can be written.
+
+    Raises:
+        ValueError: It is fixed to the world.
+    """
+    entity = env.scene[asset_cfg.name]
+    if find(env.model_layout.entities, entity.name, "entity").root_joint is None:
+        raise ValueError(f"entity {entity.name!r} is fixed to the world; it has no root state to write")
+    return entity.data
+
+
+@applies_wrench
+class apply_body_wrench:
+    """Pushes bodies with a constant random force and torque for a while, again and again; for mode `"step"`.
+
+    Each row cools down, is pushed, cools down, and so on. It starts with a cool-down, also after every reset, which
+    ends a push. A push that begins in an event of step t acts from the physics of step t + 1 on.
+    """
+
+    def __init__(self, cfg: EventTermCfg, env: ManagerBasedRlEnv) -> None:
+        """Draws the first cool-down of every row."""
+        n, device = env.num_envs, env.device
+        self._env = env
+        asset_cfg: SceneEntityCfg = cfg.params["asset_cfg"]
+        entity = env.scene[asset_cfg.name]
+        bodies = torch.arange(len(entity.body_names), device=device)[entity.element_ids(asset_cfg, "body")]
+        self._num_bodies = bodies.numel()
+        self._cooldown = _step_range("cooldown_range_s", cfg.params["cooldown_range_s"], env.step_dt)
+        self._pushed = torch.zeros(n, dtype=torch.bool, device=device)
+        self._left = self._draw(self._cooldown, n)
+        self._one = torch.ones_like(self._left)
+        self._may_fire = True
+
+    def __call__(
+        self,
+        env: ManagerBasedRlEnv,
+        env_ids: torch.Tensor,
+        asset_cfg: SceneEntityCfg,
+        force_range: Range,
+        torque_range: Range,
+        duration_range_s: Range,
+        cooldown_range_s: Range,
+    ) -> None:
+        """Lets one step pass; begins and ends the pushes that are due.
+
+        Args:
+            env: The environment.
+            env_ids: (K,) rows, in mode `"step"` all of them.
+            asset_cfg: The bodies, by `body_names`.
+            force_range: Lowest and highest force along each of the world's axes, N, at the body's centre of mass.
+            torque_range: Lowest and highest torque about each of the world's axes, N m.
+            duration_range_s: Shortest and longest push, s; whole control steps.
+            cooldown_range_s: Shortest and longest time between two pushes, s; whole control steps.
+
+        Raises:
+            ValueError: A range is inverted, or a time is not positive.
+        """
+        self._left.index_add_(0, env_ids, self._one[: env_ids.numel()], alpha=-1)
+        if not self._may_fire:
+            return
+        check_range("force_range", force_range)
+        check_range("torque_range", torque_range)
+        self._cooldown = _step_range("cooldown_range_s", cooldown_range_s, env.step_dt)
+        duration = _step_range("duration_range_s", duration_range_s, env.step_dt)
+        rows = env_ids[self._left[env_ids] <= 0]
+        begins = ~self._pushed[rows]
+        size = (rows.numel(), self._num_bodies, 3)
+        force, torque = env.rng.uniform(*force_range, size), env.rng.uniform(*torque_range, size)
+        acts = begins[:, None, None]
+        env.scene[asset_cfg.name].data.write_wrench(force * acts, torque * acts, rows, asset_cfg)
+        lasts, cools = self._draw(duration, rows.numel()), self._draw(self._cooldown, rows.numel())
+        self._left[rows] = torch.where(begins, lasts, cools)
+        self._pushed[rows] = begins
+
+    def reset(self, env_ids: torch.Tensor) -> None:
+        """Starts the cool-down of rows anew; their wrench is cleared with their state."""
+        self._pushed[env_ids] = False
+        self._left[env_ids] = self._draw(self._cooldown, env_ids.numel())
+        self._may_fire |= self._cooldown[0] == 1
+
+    def fires_next(self) -> torch.Tensor:
+        """Returns (N,) bool: rows whose push begins or ends with the next call."""
+        return self._left <= 1
+
+    def timer_judged(self, due: bool) -> None:
+        """Takes in whether there is such a row."""
+        self._may_fire = due
+
+    def _draw(self, steps: tuple[int, int], count: int) -> torch.Tensor:
+        return self._env.rng.integers(steps[0], steps[1] + 1, count)
+
+
+def _step_range(name: str, seconds: Range, step_dt: float) -> tuple[int, int]:
+    """Returns a range of seconds in control steps.
+
+    Raises:
+        ValueError: It is inverted, or a time is not positive.
+    """
+    check_range(name, seconds)
+    if seconds[0] <= 0.0:
+        raise ValueError(f"{name} is {seconds}, expected positive times in s")
+    return seconds_to_steps(seconds[0], step_dt), seconds_to_steps(seconds[1], step_dt)

@@ -7,21 +7,59 @@ from typing import TYPE_CHECKING
 import torch
 
 from unilab_core.entity_cfg import SceneEntityCfg
+from unilab_managers.mdp.labels import (
+    action_columns,
+    columns,
+    command_columns,
+    fixed_columns,
+    joint_columns,
+)
 
 if TYPE_CHECKING:
     from unilab_managers.env import ManagerBasedRlEnv
 
-__all__ = ["joint_pos", "joint_pos_rel", "joint_vel", "last_action"]
+__all__ = [
+    "base_ang_vel",
+    "base_lin_vel",
+    "generated_commands",
+    "joint_pos",
+    "joint_pos_rel",
+    "joint_vel",
+    "joint_vel_rel",
+    "last_action",
+    "projected_gravity",
+]
 
 _ROBOT = SceneEntityCfg()
+_XYZ = fixed_columns("x", "y", "z")
 
 
+@columns(unit="m/s", names=_XYZ)
+def base_lin_vel(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
+    """Returns the velocity of the root frame's origin in the root's own frame, (N, 3) m/s."""
+    return env.scene[asset_cfg.name].data.root_lin_vel_b
+
+
+@columns(unit="rad/s", names=_XYZ)
+def base_ang_vel(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
+    """Returns the root's angular velocity in its own frame, (N, 3) rad/s: what a gyroscope shows."""
+    return env.scene[asset_cfg.name].data.root_ang_vel_b
+
+
+@columns(unit="", names=_XYZ)
+def projected_gravity(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
+    """Returns the direction of gravity in the root's frame, (N, 3), of length 1; (0, 0, -1) when upright."""
+    return env.scene[asset_cfg.name].data.projected_gravity_b
+
+
+@columns(unit="rad", names=joint_columns)
 def joint_pos(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
     """Returns joint positions, (N, J) m or rad."""
     entity = env.scene[asset_cfg.name]
     return entity.data.joint_pos[:, entity.joint_ids(asset_cfg)]
 
 
+@columns(unit="rad", names=joint_columns)
 def joint_pos_rel(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
     """Returns joint positions relative to the default ones, (N, J) m or rad."""
     entity = env.scene[asset_cfg.name]
@@ -29,12 +67,28 @@ def joint_pos_rel(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) ->
     return entity.data.joint_pos[:, ids] - entity.data.default_joint_pos[:, ids]
 
 
+@columns(unit="rad/s", names=joint_columns)
 def joint_vel(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
     """Returns joint velocities, (N, J) m/s or rad/s."""
     entity = env.scene[asset_cfg.name]
     return entity.data.joint_vel[:, entity.joint_ids(asset_cfg)]
 
 
+@columns(unit="rad/s", names=joint_columns)
+def joint_vel_rel(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
+    """Returns joint velocities relative to the default ones, (N, J) m/s or rad/s."""
+    entity = env.scene[asset_cfg.name]
+    ids = entity.joint_ids(asset_cfg)
+    return entity.data.joint_vel[:, ids] - entity.data.default_joint_vel[:, ids]
+
+
+@columns(unit="", names=action_columns)
 def last_action(env: ManagerBasedRlEnv) -> torch.Tensor:
     """Returns the raw action of this step, (N, A); zero right after a reset."""
     return env.action_manager.action
+
+
+@columns(unit="", names=command_columns)
+def generated_commands(env: ManagerBasedRlEnv, command_name: str) -> torch.Tensor:
+    """Returns the command of that name, (N, dim), in the units of its term."""
+    return env.command_manager.get_command(command_name)

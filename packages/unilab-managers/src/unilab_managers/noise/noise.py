@@ -2,39 +2,84 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import model_validator
 
+from unilab_core.errors import ConfigError
 from unilab_core.rng import EnvRng
-from unisim.config import Cfg
+from unilab_managers.noise.model import NoiseModel, NoiseModelCfg
 
 __all__ = ["ConstantNoiseCfg", "GaussianNoiseCfg", "NoiseCfg", "UniformNoiseCfg"]
 
 Numbers = float | tuple[float, ...]
+Operation = Literal["add", "scale", "abs"]
 
 
-def _column(value: Numbers, like: torch.Tensor) -> torch.Tensor:
-    return torch.as_tensor(value, dtype=like.dtype, device=like.device)
+def _replace(values: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    return noise.expand_as(values)
 
 
-class NoiseCfg(Cfg):
-    """Base of noise models. A number applies to all columns, a tuple has one number per column."""
+_COMBINE: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "add": torch.add,
+    "scale": torch.mul,
+    "abs": _replace,
+}
 
-    operation: Literal["add", "scale", "abs"] = "add"
+
+class NoiseCfg(NoiseModelCfg):
+    """Base of noise without memory. A number applies to all columns, a tuple has one number per column."""
+
+    operation: Operation = "add"
     """`value + noise`, `value * noise`, or `noise` alone."""
 
-    def sample(self, values: torch.Tensor, rng: EnvRng) -> torch.Tensor:
-        """Returns noise of the shape of `values`, (K, dim) float32."""
-        raise NotImplementedError(f"{type(self).__name__} does not implement sample()")
+    def _columns(self, name: str, dim: int, device: torch.device | str) -> torch.Tensor:
+        """Returns a field as () or (dim,) float32."""
+        value: Numbers = getattr(self, name)
+        if isinstance(value, tuple) and len(value) != dim:
+            raise ConfigError(f"{name} has {len(value)} numbers, expected {dim}")
+        return torch.tensor(value, dtype=torch.float32, device=device)
 
-    def apply(self, values: torch.Tensor, rng: EnvRng) -> torch.Tensor:
-        """Returns `values`, (K, dim) float32, with noise; a fresh tensor."""
-        noise = self.sample(values, rng)
-        if self.operation == "add":
-            return values + noise
-        return values * noise if self.operation == "scale" else noise
+
+class _Constant(NoiseModel):
+    """The same noise in every step."""
+
+    row_settings: ClassVar[tuple[str, ...]] = ("_noise",)
+
+    def __init__(self, noise: torch.Tensor, operation: Operation) -> None:
+        self._noise = noise
+        self._combine = _COMBINE[operation]
+
+    def apply(self, values: torch.Tensor, env_ids: torch.Tensor | None = None) -> torch.Tensor:
+        return self._combine(values, self._noise)
+
+
+class _Drawn(NoiseModel):
+    """`offset + width * unit`, where `unit` is drawn anew for every value in every call."""
+
+    row_settings: ClassVar[tuple[str, ...]] = ("_offset", "_width")
+
+    def __init__(
+        self,
+        draw: Callable[..., torch.Tensor],
+        offset: torch.Tensor,
+        width: torch.Tensor,
+        operation: Operation,
+        rng: EnvRng,
+    ) -> None:
+        self._draw = draw
+        self._offset = offset
+        self._width = width
+        self._combine = _COMBINE[operation]
+        self._rng = rng
+
+    def apply(self, values: torch.Tensor, env_ids: torch.Tensor | None = None) -> torch.Tensor:
+        generator = self._rng.generator
+        unit = self._draw(values.shape, generator=generator, dtype=values.dtype, device=values.device)
+        # One operator for the shift and the stretch: `EnvRng.uniform` would take three.
+        return self._combine(values, torch.addcmul(self._offset, unit, self._width))
 
 
 class UniformNoiseCfg(NoiseCfg):
@@ -52,9 +97,10 @@ class UniformNoiseCfg(NoiseCfg):
             raise ValueError(f"n_min {self.n_min} is above n_max {self.n_max}")
         return self
 
-    def sample(self, values: torch.Tensor, rng: EnvRng) -> torch.Tensor:
-        """Returns uniform noise of the shape of `values`."""
-        return rng.uniform(_column(self.n_min, values), _column(self.n_max, values), tuple(values.shape))
+    def make(self, num_envs: int, dim: int, device: torch.device | str, rng: EnvRng) -> NoiseModel:
+        """Returns uniform noise of `dim` columns; see `NoiseModelCfg`."""
+        low, high = self._columns("n_min", dim, device), self._columns("n_max", dim, device)
+        return _Drawn(torch.rand, low, high - low, self.operation, rng)
 
 
 class GaussianNoiseCfg(NoiseCfg):
@@ -69,16 +115,17 @@ class GaussianNoiseCfg(NoiseCfg):
             raise ValueError(f"std is {self.std}, expected std >= 0")
         return self
 
-    def sample(self, values: torch.Tensor, rng: EnvRng) -> torch.Tensor:
-        """Returns Gaussian noise of the shape of `values`."""
-        return rng.normal(_column(self.mean, values), _column(self.std, values), tuple(values.shape))
+    def make(self, num_envs: int, dim: int, device: torch.device | str, rng: EnvRng) -> NoiseModel:
+        """Returns Gaussian noise of `dim` columns; see `NoiseModelCfg`."""
+        mean, std = self._columns("mean", dim, device), self._columns("std", dim, device)
+        return _Drawn(torch.randn, mean, std, self.operation, rng)
 
 
 class ConstantNoiseCfg(NoiseCfg):
-    """The same offset in every step."""
+    """The same offset in every step; draws nothing."""
 
     bias: Numbers = 0.0
 
-    def sample(self, values: torch.Tensor, rng: EnvRng) -> torch.Tensor:
-        """Returns the offset in the shape of `values`; draws nothing."""
-        return _column(self.bias, values).expand_as(values)
+    def make(self, num_envs: int, dim: int, device: torch.device | str, rng: EnvRng) -> NoiseModel:
+        """Returns constant noise of `dim` columns; see `NoiseModelCfg`."""
+        return _Constant(self._columns("bias", dim, device), self.operation)

@@ -1,5 +1,19 @@
 """Action terms."""
 
-from unilab_managers.mdp.actions.joint_actions import JointActionCfg, JointActionTerm, JointEffortActionCfg
+from unilab_managers.mdp.actions.joint_actions import (
+    JointActionCfg,
+    JointActionTerm,
+    JointEffortActionCfg,
+    JointPositionActionCfg,
+    JointRelativePositionActionCfg,
+    JointVelocityActionCfg,
+)
 
-__all__ = ["JointActionCfg", "JointActionTerm", "JointEffortActionCfg"]
+__all__ = [
+    "JointActionCfg",
+    "JointActionTerm",
+    "JointEffortActionCfg",
+    "JointPositionActionCfg",
+    "JointRelativePositionActionCfg",
+    "JointVelocityActionCfg",
+]

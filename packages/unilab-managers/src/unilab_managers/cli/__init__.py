@@ -1,0 +1,1 @@
+"""The commands that managers add to `unilab`."""

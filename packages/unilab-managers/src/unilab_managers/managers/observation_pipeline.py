@@ -1,0 +1,184 @@
+"""One observation term on its way into a group: compute, noise, clip, scale, delay."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from unilab_core.env import TorchEnv
+from unilab_core.errors import ConfigError
+from unilab_core.row_state import RowStateRegistry
+from unilab_managers.buffers import DelayBuffer, DelayLags
+from unilab_managers.cfg.observations import ObservationTermCfg
+from unilab_managers.managers.manager_base import BoundTerm, ManagerBase, check_value, named
+from unilab_managers.noise import NoiseModel
+
+__all__ = ["ObservationPipeline"]
+
+
+class ObservationPipeline:
+    """One bound observation term with its settings.
+
+    Attributes:
+        name: The term's name.
+        width: D, the columns of one frame.
+        unit: Unit of what the term computes, before scale; `""` where it says nothing.
+        noise: Its noise; None if there is none, or if the group goes without.
+    """
+
+    row_settings: ClassVar[tuple[str, ...]] = ("name", "width", "unit", "_clip", "_scale")
+
+    def __init__(self, term: BoundTerm, env: TorchEnv, *, corrupt: bool) -> None:
+        """Evaluates the term once to learn its width; draws nothing and leaves no trace.
+
+        Raises:
+            ConfigError: The term changes when it is read, or a setting does not fit its columns; names the term.
+        """
+        cfg = term.cfg
+        assert isinstance(cfg, ObservationTermCfg)
+        self.name = term.name
+        self._term = term
+        self._env = env
+        self.width = self._probe().shape[1]
+        if self.width == 0:
+            raise ConfigError(f"{term.label} returned no columns")
+        self.unit: str = getattr(cfg.func, "__unilab_unit__", "")
+        self.column_names()
+        noise = self._make_noise(cfg)  # made in any case: a wrong setting is wrong without corruption too
+        self.noise = noise if corrupt else None
+        self._clip = cfg.clip
+        self._scale = self._column_scale(cfg.scale)
+        self._delay = self._make_delay(cfg)
+
+    def _probe(self) -> torch.Tensor:
+        """Evaluates the term once to learn its width, and makes sure that reading it changes nothing.
+
+        Raises:
+            ConfigError: The term's `__call__` changed the term: rows would advance whenever others are reset.
+        """
+        instance, n = self._term.instance, self._env.num_envs
+        roots: dict[str, object] = {"rng": self._env.rng} | ({} if instance is None else {"term": instance})
+        registry = RowStateRegistry(roots, n, stop=(TorchEnv, ManagerBase))
+        saved = registry.save(torch.arange(n, device=self._env.device))
+        before = registry.state_dict()
+        values = self._evaluate()
+        after = registry.state_dict()
+        registry.restore(saved)
+        changed = [
+            path for path in after if path.startswith("term") and not _equal(before.get(path), after[path])
+        ]
+        if changed:
+            raise ConfigError(
+                f"{self._term.label}: __call__ changed {changed[0].removeprefix('term.')!r}; reading an observation "
+                "must change nothing: advance state in update(env), which runs once per step"
+            )
+        return values
+
+    def _make_noise(self, cfg: ObservationTermCfg) -> NoiseModel | None:
+        if cfg.noise is None:
+            return None
+        env = self._env
+        try:
+            return cfg.noise.make(env.num_envs, self.width, env.device, env.rng)
+        except ConfigError as error:
+            raise ConfigError(f"{self._term.label}: noise.{error}") from error
+
+    def _column_scale(self, scale: float | tuple[float, ...] | None) -> torch.Tensor | None:
+        if scale is None:
+            return None
+        if isinstance(scale, tuple) and len(scale) != self.width:
+            raise ConfigError(f"{self._term.label}: scale has {len(scale)} numbers, expected {self.width}")
+        return torch.tensor(scale, dtype=torch.float32, device=self._env.device)
+
+    def _make_delay(self, cfg: ObservationTermCfg) -> DelayBuffer | None:
+        if cfg.delay_max_lag == 0:
+            return None
+        lags = DelayLags(
+            self._env.num_envs,
+            cfg.delay_min_lag,
+            cfg.delay_max_lag,
+            rng=self._env.rng,
+            per_env=cfg.delay_per_env,
+            hold_prob=cfg.delay_hold_prob,
+            update_period=cfg.delay_update_period,
+            per_env_phase=cfg.delay_per_env_phase,
+        )
+        return DelayBuffer(lags, self.width)
+
+    def column_names(self) -> tuple[str, ...]:
+        """Returns what the term calls its columns; their numbers where it says nothing.
+
+        Raises:
+            ConfigError: It names another number of columns than it has.
+        """
+        names = getattr(self._term.cfg.func, "__unilab_columns__", None)
+        if names is None:
+            return tuple(str(i) for i in range(self.width))
+        with named(self._term.label):
+            found = tuple(names(self._env, **self._term.params))
+        if len(found) != self.width:
+            raise ConfigError(
+                f"{self._term.label} names {len(found)} columns {found}, but returned {self.width}"
+            )
+        return found
+
+    def reset(self, ids: torch.Tensor, mask: torch.Tensor) -> None:
+        """Begins the episodes of the rows `ids`, (K,) int64 ascending; `mask` is the same as (N,) bool."""
+        if self.noise is not None:
+            with named(self._term.label):
+                self.noise.reset(mask)
+        if self._delay is not None:
+            self._delay.reset(ids)
+
+    def advance(self) -> torch.Tensor:
+        """Lets one step pass; returns what the rows are shown, (N, D) float32, to be read only."""
+        values = self._process(self._evaluate(), None)
+        if self._delay is None:
+            return values
+        self._delay.push(values)
+        return self._delay.read()
+
+    def begin(self, ids: torch.Tensor) -> torch.Tensor:
+        """Returns the first frame of the rows `ids`, (K, D) float32, undelayed; no other row advances."""
+        values = self._process(self._evaluate()[ids], ids)
+        if self._delay is not None:
+            self._delay.fill(ids, values)
+        return values
+
+    def _evaluate(self) -> torch.Tensor:
+        with named(self._term.label):
+            values = self._term()
+        return check_value(values, self._term.label, torch.float32, self._env.num_envs, columns=True)
+
+    def _process(self, values: torch.Tensor, ids: torch.Tensor | None) -> torch.Tensor:
+        if self.noise is not None:
+            values = self._add_noise(self.noise, values, ids)
+        if self._clip is not None:
+            values = values.clamp(*self._clip)
+        if self._scale is not None:
+            values = values * self._scale
+        return values
+
+    def _add_noise(self, noise: NoiseModel, values: torch.Tensor, ids: torch.Tensor | None) -> torch.Tensor:
+        with named(self._term.label):
+            noisy: Any = noise.apply(values, ids)
+        if isinstance(noisy, torch.Tensor) and noisy.shape == values.shape and noisy.dtype == values.dtype:
+            return noisy
+        got = f"{noisy.dtype} {tuple(noisy.shape)}" if torch.is_tensor(noisy) else type(noisy).__name__
+        raise ConfigError(
+            f"{self._term.label}: {type(noise).__name__}.apply returned {got}, "
+            f"expected {values.dtype} {tuple(values.shape)}"
+        )
+
+
+def _equal(a: Any, b: Any) -> bool:  # noqa: ANN401 - values of a state
+    """Whether two values of a state are the same; NaN is the same as NaN."""
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        same = a.shape == b.shape and a.dtype == b.dtype
+        return same and bool(((a == b) | ((a != a) & (b != b))).all())
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(_equal(x, y) for x, y in zip(a, b, strict=True))
+    return bool(a == b or (a != a and b != b))

@@ -1,0 +1,119 @@
+"""How event terms draw: ranges and their checks, distributions, operations, components by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
+
+import torch
+
+from unilab_core.errors import nearest
+from unilab_core.rng import EnvRng
+
+__all__ = [
+    "Distribution",
+    "Operation",
+    "Range",
+    "Sharing",
+    "check_choice",
+    "check_components",
+    "check_range",
+    "combine",
+    "quat_from_euler",
+    "sample",
+    "sample_components",
+]
+
+Range = tuple[float, float]
+Distribution = Literal["uniform", "log_uniform"]
+Operation = Literal["add", "scale", "abs"]
+Sharing = Literal["per_element", "shared"]
+
+
+def check_range(name: str, limits: Range, distribution: Distribution = "uniform") -> None:
+    """Checks what draws are made from.
+
+    Raises:
+        ValueError: Not two numbers, inverted, an unknown distribution, or one of positive numbers with another low.
+    """
+    given: object = limits
+    if not isinstance(given, Sequence) or len(given) != 2:
+        raise ValueError(f"{name} is {given!r}, expected (low, high)")
+    low, high = limits
+    if low > high:
+        raise ValueError(f"{name} ({low}, {high}) is inverted; expected (low, high)")
+    check_choice("distribution", distribution, get_args(Distribution))
+    if distribution == "log_uniform" and low <= 0.0:
+        raise ValueError(f"{name} ({low}, {high}) has no logarithm; log_uniform expects 0 < low")
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Checks one of a few words.
+
+    Raises:
+        ValueError: None of them; the message lists the nearest.
+    """
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; {nearest(value, choices)}")
+
+
+def check_components(name: str, ranges: Mapping[str, Range], keys: Sequence[str]) -> None:
+    """Checks ranges by component.
+
+    Raises:
+        ValueError: An unknown component, or a range that is none.
+    """
+    for key, limits in ranges.items():
+        if key not in keys:
+            raise ValueError(f"{name} has no component {key!r}; {nearest(key, keys)}")
+        check_range(f"{name}[{key!r}]", limits)
+
+
+def sample(
+    rng: EnvRng, limits: Range, size: Sequence[int], distribution: Distribution = "uniform"
+) -> torch.Tensor:
+    """Returns float32 draws of shape `size`; a range without width gives exactly its one value."""
+    low, high = limits
+    if distribution == "uniform":
+        return rng.uniform(low, high, size)
+    # As a power, not through logarithms, for the same exactness; it may miss the upper end by rounding.
+    return torch.pow(high / low, rng.uniform(0.0, 1.0, size)).mul_(low).clamp_(max=high)
+
+
+def sample_components(
+    rng: EnvRng, ranges: Mapping[str, Range], keys: Sequence[str], count: int
+) -> torch.Tensor:
+    """Returns (count, len(keys)) float32 uniform draws, one column per key; zero where `ranges` lacks the key.
+
+    Every column is drawn, row by row, so that what one component says does not change another's numbers.
+    """
+    draws = rng.uniform(0.0, 1.0, (count, len(keys)))
+    for column, key in zip(draws.unbind(dim=1), keys, strict=True):
+        low, high = ranges.get(key, (0.0, 0.0))
+        # Scalars: a tensor of bounds would be copied from the host in the middle of a step.
+        column.mul_(high - low).add_(low)
+    return draws
+
+
+def combine(values: torch.Tensor, draws: torch.Tensor, operation: Operation) -> torch.Tensor:
+    """Returns `values` plus draws, times draws, or the draws in their place; broadcasts the draws."""
+    if operation == "add":
+        return values + draws
+    if operation == "scale":
+        return values * draws
+    return draws.expand_as(values)
+
+
+def quat_from_euler(angles: torch.Tensor) -> torch.Tensor:
+    """Returns unit quaternions (..., 4), wxyz, of roll, pitch and yaw (..., 3), rad: about x, then y, then z."""
+    half = 0.5 * angles
+    (cx, cy, cz), (sx, sy, sz) = half.cos().unbind(-1), half.sin().unbind(-1)
+    return torch.stack(
+        [
+            cx * cy * cz + sx * sy * sz,
+            sx * cy * cz - cx * sy * sz,
+            cx * sy * cz + sx * cy * sz,
+            cx * cy * sz - sx * sy * cz,
+        ],
+        dim=-1,
+    )
