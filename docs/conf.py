@@ -46,9 +46,7 @@ napoleon_use_ivar = True  # an attribute is described once, where it is declared
 def _prose(line: str) -> str:
     """A line of a docstring, its code in double backticks and nothing else marked."""
     parts = re.split(r"(?<!`)(`[^`]+`)(?!`)", line)
-    return "".join(
-        f"`{part}`" if j % 2 else re.sub(r"([*|])", r"\\\1", part) for j, part in enumerate(parts)
-    )
+    return "".join(f"`{part}`" if j % 2 else re.sub(r"([*|])", r"\\\1", part) for j, part in enumerate(parts))
 
 
 def _converted(lines: list[str]) -> Iterator[str]:
@@ -66,7 +64,9 @@ def _converted(lines: list[str]) -> Iterator[str]:
         inside ^= bool(fence)
 
 
-def _as_restructured_text(app: Any, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:
+def _as_restructured_text(
+    app: Any, what: str, name: str, obj: object, options: Any, lines: list[str]
+) -> None:
     """Docstrings quote code as Markdown does, in single backticks or fences, and know no emphasis."""
     lines[:] = _converted(lines)
 

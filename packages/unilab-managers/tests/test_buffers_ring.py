@@ -91,6 +91,8 @@ class Operators(TorchDispatchMode):
 
 def test_a_push_and_a_look_cost_few_operators_and_no_memory_is_added() -> None:
     ring, frame, lags = FrameRing(4, 5, 3, "cpu"), torch.ones(4, 3), torch.tensor([0, 1, 2, 3])
+    held = sum(value.numel() for value in vars(ring).values() if isinstance(value, torch.Tensor))
+    assert held == 2 * (4 * 5 * 3) + 4  # every frame twice, and the number of each row
     storage = {k: v.data_ptr() for k, v in vars(ring).items() if isinstance(v, torch.Tensor)}
     for _ in range(12):
         counts = []

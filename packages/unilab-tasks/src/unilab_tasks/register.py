@@ -19,3 +19,12 @@ def register() -> None:
                 summary=summary,
             )
         )
+    register_task(
+        TaskSpec(
+            name="velocity-flat-quadruped",
+            env_cfg="unilab_tasks.velocity.env_cfg:velocity_flat_quadruped",
+            learners={"ppo": "unilab_tasks.velocity.learners:quadruped_ppo"},
+            summary="Walk on flat ground as commanded, with four legs",
+            evaluation="unilab_tasks.velocity.env_cfg:evaluation",
+        )
+    )

@@ -44,7 +44,7 @@ def _cartpole(
                 }
             )
         },
-        actions={"force": mdp.JointEffortActionCfg(actuator_names=("slide",))},
+        actions={"force": mdp.JointEffortActionCfg(joint_names=("slider",))},
         rewards={
             "smooth": RewardTermCfg(
                 func=smooth_reward, weight=1.0, params={"position_margin": 2.0, "velocity_margin": 5.0}

@@ -1,0 +1,1 @@
+"""Walking at a commanded velocity."""

@@ -1,0 +1,223 @@
+"""What the documentation says is so: examples run, commands, tests, files and anchors exist.
+
+- Every Python block of a page or README parses. Those of a page below docs/ also run, in a process for each page;
+  the READMEs' run in scripts/smoke.py.
+- Every line `unilab ...` names a command that is installed, options that it has, and a task that is registered.
+- Every test that a page cites exists. The table of docs/faults.md has a row for each test named after a fault.
+- Every link inside the workspace leads to a file and, with `#...`, to a heading.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from _pages import Page
+from _workspace import Workspace, parse, python_files, run
+
+if TYPE_CHECKING:
+    import click
+
+RUNNER = Path(__file__).resolve().parent / "_run_page.py"
+SHELLS = {"", "bash", "console", "sh", "shell", "text"}
+_COMMAND = re.compile(r"\s*(?:\$ )?(?:python3 dev\.py run --locked |uv run )?unilab(?: +(?P<words>.*))?")
+_PLACEHOLDER = re.compile(r"<.*>|[A-Z_]+|\.\.\.|…")
+_REGISTERED = re.compile(r"TaskSpec\(\s*name=\"([\w-]+)\"")
+_TEST = re.compile(r"(?P<file>[\w./-]+\.py)::(?P<test>\w+)")
+_ROW = re.compile(r"\| (?P<id>QA-\d{3}) \|(?P<cells>.*)\|")
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """What `unilab` offers: its commands by name, each to be imported, and the tasks they know."""
+
+    commands: Mapping[str, Callable[[], click.Command]]
+    tasks: frozenset[str]
+
+    @classmethod
+    def installed(cls) -> CommandLine:
+        """That of this environment."""
+        from unilab_core.registry import list_tasks
+
+        commands = {entry.name: entry.load for entry in entry_points(group="unilab.commands")}
+        return cls(commands, frozenset(task.name for task in list_tasks()))
+
+
+def pages(root: Path) -> Iterator[Page]:
+    """The pages below docs/ that people write, then the READMEs and what else lies beside them."""
+    found = [
+        *root.glob("docs/*.md"),
+        *root.glob("*.md"),
+        *root.glob("packages/*/*.md"),
+        *root.glob("examples/*/*.md"),
+    ]
+    yield from map(Page.read, sorted(found))
+
+
+# ---------------------------------------------------------------- examples
+
+
+def _syntax_errors(page: Page, where: str) -> Iterator[str]:
+    for block in page.blocks:
+        if block.language == "python":
+            try:
+                ast.parse(block.text)
+            except SyntaxError as error:
+                yield f"{where}:{block.line + (error.lineno or 1) - 1}: {error.msg}"
+
+
+def _example_errors(page: Page, where: str) -> Iterator[str]:
+    if not any(block.language in {"python", "pycon"} for block in page.blocks):
+        return
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, str(RUNNER), str(page.path)],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+    if done.returncode:
+        yield f"{where}: its examples fail:\n{done.stdout}{done.stderr}".rstrip()
+
+
+# ---------------------------------------------------------------- commands
+
+
+def _command_errors(page: Page, where: str, line: CommandLine) -> Iterator[str]:
+    lines = [
+        (block.line + offset, text, True)
+        for block in page.blocks
+        if block.language in SHELLS
+        for offset, text in enumerate(block.text.splitlines())
+    ]
+    tasks = line.tasks | set(_REGISTERED.findall(page.text))
+    for number, text, complete in [*lines, *((number, text, False) for number, text in page.spans)]:
+        if match := _COMMAND.fullmatch(text):
+            words = shlex.split(match["words"] or "", comments=True)
+            if words and (error := _wrong(words, line, tasks, complete=complete)):
+                yield f"{where}:{number}: unilab {' '.join(words)}: {error}"
+
+
+def _wrong(
+    words: list[str], line: CommandLine, tasks: set[str] | frozenset[str], *, complete: bool
+) -> str | None:
+    """What is wrong with the words after `unilab`; in running text, arguments may be left out."""
+    import click
+
+    name, *rest = words
+    if _PLACEHOLDER.fullmatch(name) or name in {"-h", "--help", "--debug"}:
+        return None
+    if name not in line.commands:
+        return f"there is no command {name!r}, only {', '.join(sorted(line.commands))}"
+    command = line.commands[name]()
+    try:
+        context = command.make_context(name, rest)
+    except click.exceptions.Exit:  # --help
+        return None
+    except click.MissingParameter as error:
+        return error.format_message() if complete else None
+    except click.BadParameter as error:
+        # A file of the example need not be here.
+        return None if error.param and isinstance(error.param.type, click.Path) else error.format_message()
+    except click.UsageError as error:
+        return error.format_message()
+    for parameter in command.params:
+        value = context.params.get(parameter.name or "")
+        if (
+            isinstance(parameter, click.Argument)
+            and "TASK" in parameter.human_readable_name
+            and value is not None
+        ):
+            named = str(value)
+            if not (
+                _PLACEHOLDER.fullmatch(named) or "/" in named or named == "latest" or named.lower() in tasks
+            ):
+                return f"there is no task {named!r}, only {', '.join(sorted(tasks))}"
+    return None
+
+
+# ---------------------------------------------------------------- tests
+
+
+@cache
+def _functions(path: Path) -> frozenset[str]:
+    return frozenset(node.name for node in ast.walk(parse(path)) if isinstance(node, ast.FunctionDef))
+
+
+def _test_errors(page: Page, where: str, root: Path) -> Iterator[str]:
+    for number, text in page.spans:
+        for cited in _TEST.finditer(text):
+            path = root / cited["file"]
+            if not path.is_file():
+                yield f"{where}:{number}: there is no file {cited['file']}"
+            elif cited["test"] not in _functions(path):
+                yield f"{where}:{number}: {cited['file']} has no test {cited['test']}"
+
+
+def _fault_errors(page: Page, where: str, root: Path) -> Iterator[str]:
+    rows: dict[str, int] = {}
+    for number, line in enumerate(page.text.splitlines(), 1):
+        if not (row := _ROW.fullmatch(line)):
+            continue
+        if row["id"] in rows:
+            yield f"{where}:{number}: {row['id']} has a row in line {rows[row['id']]} already"
+        rows[row["id"]] = number
+        if not row["cells"].rsplit("|", 1)[-1].strip():
+            yield f"{where}:{number}: {row['id']} has neither a test nor a reason why there is none"
+        for cited in re.findall(r"::test_qa_(\d{3})_", row["cells"]):
+            if row["id"] != f"QA-{cited}":
+                yield f"{where}:{number}: {row['id']} cites a test of QA-{cited}"
+    for path in python_files(*sorted(root.glob("packages/*/tests"))):
+        named = {match[1] for name in _functions(path) if (match := re.match(r"test_qa_(\d{3})_", name))}
+        for fault in sorted(named):
+            if f"QA-{fault}" not in rows:
+                yield f"{where}: {Workspace(root).relative(path)} tests QA-{fault}, which has no row"
+
+
+# ---------------------------------------------------------------- links
+
+
+def _link_errors(page: Page, where: str, root: Path) -> Iterator[str]:
+    for number, target in page.links:
+        if re.match(r"[a-z][a-z0-9+.-]*:", target):  # another place; nothing here asks the network
+            continue
+        name, _, anchor = target.partition("#")
+        path = (page.path.parent / name).resolve() if name else page.path
+        if not path.is_relative_to(root) or not path.exists():
+            yield f"{where}:{number}: the link {target} leads nowhere"
+        elif anchor and (path.suffix != ".md" or anchor not in Page.read(path).anchors):
+            yield f"{where}:{number}: {name or 'this page'} has no heading #{anchor}"
+
+
+def check(root: Path, line: CommandLine | None = None) -> Iterator[str]:
+    """The errors of all pages; `line` is what `unilab` offers, by default what is installed."""
+    line = line or CommandLine.installed()
+    for page in pages(root):
+        where = Workspace(root).relative(page.path)
+        syntax = list(_syntax_errors(page, where))
+        yield from syntax
+        yield from _link_errors(page, where, root)
+        yield from _test_errors(page, where, root)
+        yield from _command_errors(page, where, line)
+        if page.path.parent == root / "docs":
+            if page.path.name == "faults.md":
+                yield from _fault_errors(page, where, root)
+            if not syntax:
+                yield from _example_errors(page, where)
+
+
+if __name__ == "__main__":
+    run(check)
