@@ -35,6 +35,7 @@ _COMMAND = re.compile(r"\s*(?:\$ )?(?:python3 dev\.py run --locked |uv run )?uni
 _PLACEHOLDER = re.compile(r"<.*>|[A-Z_]+|\.\.\.|…")
 _REGISTERED = re.compile(r"TaskSpec\(\s*name=\"([\w-]+)\"")
 _TEST = re.compile(r"(?P<file>[\w./-]+\.py)::(?P<test>\w+)")
+_FAULT = re.compile(r"(?:^|_)qa_(\d{3})_")
 _ROW = re.compile(r"\| (?P<id>QA-\d{3}) \|(?P<cells>.*)\|")
 
 
@@ -118,15 +119,13 @@ def _wrong(
     import click
 
     name, *rest = words
-    if _PLACEHOLDER.fullmatch(name) or name in {"-h", "--help", "--debug"}:
+    if _PLACEHOLDER.fullmatch(name) or {"-h", "--help", "--debug"} & set(words):
         return None
     if name not in line.commands:
         return f"there is no command {name!r}, only {', '.join(sorted(line.commands))}"
     command = line.commands[name]()
     try:
         context = command.make_context(name, rest)
-    except click.exceptions.Exit:  # --help
-        return None
     except click.MissingParameter as error:
         return error.format_message() if complete else None
     except click.BadParameter as error:
@@ -134,18 +133,11 @@ def _wrong(
         return None if error.param and isinstance(error.param.type, click.Path) else error.format_message()
     except click.UsageError as error:
         return error.format_message()
-    for parameter in command.params:
-        value = context.params.get(parameter.name or "")
-        if (
-            isinstance(parameter, click.Argument)
-            and "TASK" in parameter.human_readable_name
-            and value is not None
-        ):
-            named = str(value)
-            if not (
-                _PLACEHOLDER.fullmatch(named) or "/" in named or named == "latest" or named.lower() in tasks
-            ):
-                return f"there is no task {named!r}, only {', '.join(sorted(tasks))}"
+    arguments = [item for item in command.params if isinstance(item, click.Argument)]
+    named = [context.params.get(item.name or "") for item in arguments if "TASK" in item.human_readable_name]
+    for task in map(str, filter(None, named)):  # a run, by its folder or as the latest, is no task
+        if not (_PLACEHOLDER.fullmatch(task) or "/" in task or task == "latest" or task.lower() in tasks):
+            return f"there is no task {task!r}, only {', '.join(sorted(tasks))}"
     return None
 
 
@@ -177,12 +169,12 @@ def _fault_errors(page: Page, where: str, root: Path) -> Iterator[str]:
         rows[row["id"]] = number
         if not row["cells"].rsplit("|", 1)[-1].strip():
             yield f"{where}:{number}: {row['id']} has neither a test nor a reason why there is none"
-        for cited in re.findall(r"::test_qa_(\d{3})_", row["cells"]):
-            if row["id"] != f"QA-{cited}":
-                yield f"{where}:{number}: {row['id']} cites a test of QA-{cited}"
+        for cited in _TEST.finditer(row["cells"]):
+            for fault in _FAULT.findall(cited["test"]):
+                if row["id"] != f"QA-{fault}":
+                    yield f"{where}:{number}: {row['id']} cites a test of QA-{fault}"
     for path in python_files(*sorted(root.glob("packages/*/tests"))):
-        named = {match[1] for name in _functions(path) if (match := re.match(r"test_qa_(\d{3})_", name))}
-        for fault in sorted(named):
+        for fault in sorted({fault for name in _functions(path) for fault in _FAULT.findall(name)}):
             if f"QA-{fault}" not in rows:
                 yield f"{where}: {Workspace(root).relative(path)} tests QA-{fault}, which has no row"
 

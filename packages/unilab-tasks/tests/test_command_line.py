@@ -21,7 +21,7 @@ def _files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def test_list_shows_both_tasks_and_imports_no_engine(cli: Cli):
+def test_list_shows_every_task_and_imports_no_engine(cli: Cli):
     program = (
         "import sys; from unilab_core.cli import main; main(['list', '--json']); "
         "print(*sorted({'torch', 'mujoco', 'rsl_rl'} & set(sys.modules)), file=sys.stderr)"
@@ -29,7 +29,8 @@ def test_list_shows_both_tasks_and_imports_no_engine(cli: Cli):
     listed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert listed.stderr.strip() == ""
     found = json.loads(cli("list", "--json").stdout)
-    assert [task["name"] for task in found["tasks"]] == ["cartpole-balance", "cartpole-swingup"]
+    names = ["cartpole-balance", "cartpole-swingup", "velocity-flat-quadruped"]
+    assert [task["name"] for task in found["tasks"]] == names
     assert found["backends"] == ["mujoco"]
     assert found["algorithms"] == ["ppo"]
 
