@@ -194,3 +194,25 @@ def test_a_text_that_is_no_override_is_refused(texts, message):
 def test_a_plain_mapping_replaces_a_part_whole():
     assert TASK.with_({"terms.alive": {"weight": 5}}).terms["alive"] == TermCfg(weight=5.0)
     assert TASK.with_({"terms.alive.noise": {"std": 0.2}}).terms["alive"].noise == NoiseCfg(std=0.2)
+
+
+def test_a_key_that_lies_one_step_deeper_is_found_there():
+    with pytest.raises(ConfigError, match=r"'sigma': unknown key 'sigma'; .*'terms'"):
+        TASK.with_({"sigma": 1.0})  # two steps would be a guess
+    with pytest.raises(
+        ConfigError, match=r"'tracking': unknown key 'tracking'; did you mean 'terms\.tracking'\?"
+    ):
+        TASK.with_({"tracking.weight": 2.0})
+    with pytest.raises(
+        ConfigError, match=r"'terms\.tracking\.sigma': unknown key .*; did you mean 'params\.sigma'\?"
+    ):
+        TASK.with_({"terms.tracking.sigma": 1.0})
+    with pytest.raises(ConfigError, match=r"'terms\.alive\.bias': .*; did you mean 'noise\.bias'\?"):
+        TASK.with_({"terms.alive.bias": 1.0})
+
+
+def test_what_nothing_lies_below_is_shown_in_short():
+    long = TASK.with_({"terms.tracking.params.names": tuple(f"joint_{i}" for i in range(50))})
+    with pytest.raises(ConfigError, match="nothing lies below it; it holds") as error:
+        long.with_({"terms.tracking.params.names.0": "hip"})
+    assert len(str(error.value)) < 200

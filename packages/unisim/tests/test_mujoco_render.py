@@ -183,6 +183,19 @@ def held():
 """
 
 
+def test_a_renderer_that_fails_to_close_keeps_nothing_of_the_engine(simulate):
+    class Stuck:
+        def close(self) -> None:
+            raise OSError("the display is gone")
+
+    backend = simulate(free_box, 1)
+    backend._renderer = Stuck()
+    with pytest.raises(OSError, match="the display is gone"):
+        backend.close()
+    assert not hasattr(backend, "_batch")
+    backend.close()  # idempotent
+
+
 def test_closing_frees_what_opengl_holds(program, monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "egl")
     done = program(

@@ -290,12 +290,12 @@ def _graft(node: object, tree: Mapping[str, Any], path: str, openness: _Openness
     elif isinstance(node, Mapping):
         fields, valid = dict(node), node
     else:
-        raise ConfigError(f"override {path!r}: nothing lies below it; it holds {node!r}")
+        raise ConfigError(f"override {path!r}: nothing lies below it; it holds {_short(node)}")
     for name, sub in tree.items():
         here = f"{path}.{name}" if path else name
         added = name not in fields
         if added and (openness == "closed" or (openness == "numbers" and sub is None)):
-            raise ConfigError(f"override {here!r}: unknown key {name!r}; {nearest(name, valid)}")
+            raise ConfigError(f"override {here!r}: unknown key {name!r}; {_one_step_on(name, fields, valid)}")
         if isinstance(sub, _Branch):
             below = _openness(type(node).model_fields[name].annotation) if isinstance(node, Cfg) else openness
             fields[name] = _graft(fields.get(name), sub, here, below)
@@ -306,6 +306,15 @@ def _graft(node: object, tree: Mapping[str, Any], path: str, openness: _Openness
     if isinstance(node, Cfg):
         fields[_TARGET] = type(node)
     return fields
+
+
+def _one_step_on(name: str, fields: Mapping[str, Any], valid: Iterable[str]) -> str:
+    """Returns what may have been meant by a key that is not there: one that lies a step deeper, or the nearest."""
+    children = {key: value.__dict__ if isinstance(value, Cfg) else value for key, value in fields.items()}
+    deeper = [key for key, value in children.items() if isinstance(value, Mapping) and name in value]
+    if deeper:
+        return f"did you mean {' or '.join(repr(f'{key}.{name}') for key in deeper)}?"
+    return nearest(name, valid)
 
 
 def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:

@@ -17,22 +17,26 @@ if TYPE_CHECKING:
 
     from unisim.model_layout import ModelLayout
 
-__all__ = ["CameraCfg", "OffscreenRenderer"]
+__all__ = ["GL_REMEDY", "CameraCfg", "OffscreenRenderer"]
 
 _AMBIENT, _DIFFUSE = 0.35, 0.8
+_COLLISION_GROUP = 3
+"""Where geoms that collide are put by convention; a viewer does not draw them unless asked."""
 
-Pixels = Annotated[int, Field(ge=1, le=8192)]
+_Pixels = Annotated[int, Field(ge=1, le=8192)]
 
 GL_REMEDY = (
     "set the environment variable MUJOCO_GL before Python starts: 'egl' (a GPU's driver, or Mesa's libEGL without one) "
     "or 'osmesa' (libOSMesa, without a GPU)"
 )
+"""What to do where OpenGL does not start."""
 
 
 class CameraCfg(Cfg):
     """Where an image is taken from: a point to look at, a distance from it and two angles; and its size.
 
-    Without `track` and `lookat` it follows the first entity, or looks at the middle of a scene without one.
+    Without `track` and `lookat` it follows the first entity that moves freely, else the first one, or looks at the middle
+    of a scene without entities.
     """
 
     track: str | None = None
@@ -45,9 +49,9 @@ class CameraCfg(Cfg):
     """Direction in which it looks, about the world's z axis from x, degrees."""
     elevation: float = -20.0
     """Its slope, degrees: negative looks down."""
-    width: Pixels = 640
+    width: _Pixels = 640
     """Columns of the image."""
-    height: Pixels = 480
+    height: _Pixels = 480
     """Rows of the image."""
 
     @model_validator(mode="after")
@@ -57,7 +61,7 @@ class CameraCfg(Cfg):
         return self
 
 
-def tracked_body(camera: CameraCfg, layout: ModelLayout) -> str | None:
+def _tracked_body(camera: CameraCfg, layout: ModelLayout) -> str | None:
     """Returns the body in the middle of the image, or None: a fixed point.
 
     Raises:
@@ -69,7 +73,10 @@ def tracked_body(camera: CameraCfg, layout: ModelLayout) -> str | None:
             hint = nearest(camera.track, (*roots, *layout.bodies))
             raise KeyError(f"CameraCfg.track: unknown entity or body {camera.track!r}; {hint}")
         return roots.get(camera.track, camera.track)
-    return next(iter(roots.values()), None) if camera.lookat is None else None
+    if camera.lookat is not None:
+        return None
+    free = [entity.root_body for entity in layout.entities if entity.root_joint is not None]
+    return next(iter([*free, *roots.values()]), None)
 
 
 def _load_compilers() -> None:
@@ -112,7 +119,7 @@ class OffscreenRenderer:
             # The camera's own light is made to go with others; alone it leaves a scene in the dark.
             self.model.vis.headlight.ambient[:] = _AMBIENT
             self.model.vis.headlight.diffuse[:] = _DIFFUSE
-        body = tracked_body(camera, self._layout)
+        body = _tracked_body(camera, self._layout)
         view = mujoco.MjvCamera()
         mujoco.mjv_defaultFreeCamera(self.model, view)
         view.distance, view.azimuth, view.elevation = camera.distance, camera.azimuth, camera.elevation
@@ -121,7 +128,9 @@ class OffscreenRenderer:
         elif camera.lookat is not None:
             view.lookat[:] = camera.lookat
         renderer = self._of_size(camera.width, camera.height)
-        renderer.update_scene(data, camera=view)
+        option = mujoco.MjvOption()
+        option.geomgroup[_COLLISION_GROUP] = 1  # built robots have no other geoms
+        renderer.update_scene(data, camera=view, scene_option=option)
         return torch.from_numpy(renderer.render())
 
     def _of_size(self, width: int, height: int) -> Any:  # noqa: ANN401 - mujoco ships no types

@@ -12,13 +12,20 @@ from unisim.errors import ResetRejectedError
 from unisim.model_layout import ModelLayout
 from unisim.randomization import check_model_values
 
-__all__ = ["QUATERNION_TOLERANCE", "ResetPayload", "check_kinds", "ensure_valid", "validate_payload"]
+__all__ = [
+    "QUATERNION_TOLERANCE",
+    "ResetPayload",
+    "Validation",
+    "check_kinds",
+    "ensure_valid",
+    "validate_payload",
+]
 
 QUATERNION_TOLERANCE = 1e-3
 """How far the norm of a written quaternion may be from one."""
 
-
-Parts = tuple[tuple[str, torch.Tensor], ...]
+_Parts = tuple[tuple[str, torch.Tensor], ...]
+"""Names and tensors of a payload, in packet order."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,7 @@ class Validation:
     layout: ModelLayout
     num_envs: int
     declared: tuple[str, ...]
-    parts: Parts
+    parts: _Parts
     """Of the payload, row ids included."""
 
     def covers(
@@ -74,11 +81,11 @@ class ResetPayload:
     model: Mapping[str, torch.Tensor] = field(default_factory=dict)
     validation: Validation | None = field(default=None, init=False, repr=False, compare=False)
 
-    def all_parts(self) -> Parts:
+    def all_parts(self) -> _Parts:
         """Returns the row ids and the tensors that are present, in packet order."""
         return (("env_ids", self.env_ids), *self.parts())
 
-    def parts(self) -> Parts:
+    def parts(self) -> _Parts:
         """Returns the tensors that are present, in packet order."""
         state = (("qpos", self.qpos), ("qvel", self.qvel), ("ctrl", self.ctrl))
         return (*((n, t) for n, t in state if t is not None), *self.model.items())

@@ -61,6 +61,8 @@ class SimCfg(Cfg):
     timestep: Positive = 0.005
     """Physics timestep, s."""
     integrator: Literal["euler", "rk4", "implicit", "implicitfast"] = "implicitfast"
+    """With `"rk4"` the `"qacc"` of a substep is the mean over its four stages, `"actuator_force"` that of the last one,
+    and sensors of the acceleration stage show the first one; with the others all three agree."""
     cone: Literal["pyramidal", "elliptic"] = "pyramidal"
     iterations: Annotated[int, Field(ge=1)] = 10
     """Most iterations of the constraint solver."""

@@ -16,6 +16,9 @@ from unisim.testing.faults import Fault
 
 __all__ = ["FakeState", "Reads", "Script"]
 
+_ALL_ROWS = slice(None)
+"""Instead of the ids of all rows: indexing with it copies nothing."""
+
 Script = Callable[[int, Mapping[str, torch.Tensor]], Mapping[str, torch.Tensor] | None]
 """Called after every substep with the substep's number (1, 2, ...) and the state; returns what to overwrite.
 
@@ -158,9 +161,9 @@ class FakeState:
 
     def _integrate(self, wrench: torch.Tensor) -> None:
         dt, qvel, qacc = self._layout.timestep, self.values["qvel"], self.values["qacc"]
-        force = self._force(self._everyone)
+        force = self._force(_ALL_ROWS)
         self.values["actuator_force"].copy_(force)
-        qacc.copy_(self._acceleration(self._everyone, force))
+        qacc.copy_(self._acceleration(_ALL_ROWS, force))
         for i, (body, dofs, width) in enumerate(self._pushed):
             qacc.index_add_(1, dofs, wrench[:, i, :width] * self._inverse_mass[:, body : body + 1])
         qvel.add_(qacc, alpha=dt)
@@ -172,13 +175,13 @@ class FakeState:
         self.values["actuator_force"][env_ids] = force
         self.values["qacc"][env_ids] = self._acceleration(env_ids, force)
 
-    def _force(self, env_ids: torch.Tensor) -> torch.Tensor:
+    def _force(self, env_ids: torch.Tensor | slice) -> torch.Tensor:
         force = self.values["ctrl"][env_ids]
         if "actuator_gainprm" in self.model:
             force = force * self.model["actuator_gainprm"][env_ids, :, 0]
         return force
 
-    def _acceleration(self, env_ids: torch.Tensor, force: torch.Tensor) -> torch.Tensor:
+    def _acceleration(self, env_ids: torch.Tensor | slice, force: torch.Tensor) -> torch.Tensor:
         """Returns (k, V): what forces, gravity and damping make of the rows' state, without wrenches."""
         qacc = torch.zeros_like(self.values["qvel"][env_ids])
         qacc.index_add_(1, self._dofs, force)

@@ -244,10 +244,12 @@ class MuJoCoBackend(HostBridgeBackend):
         return self._reads.history_steps
 
     def _free(self) -> None:
-        if self._renderer is not None:
-            self._renderer.close()
-        # Every array bound from the batch keeps its threads alive, so all of them go together.
-        del self._batch, self._reads, self._length, self._fields, self._renderer
+        try:
+            if self._renderer is not None:
+                self._renderer.close()
+        finally:
+            # Every array bound from the batch keeps its threads alive, so all of them go together.
+            del self._batch, self._reads, self._length, self._fields, self._renderer
 
 
 def _holding_actuators(model: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401 - mujoco ships no types
