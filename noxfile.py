@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -21,6 +22,9 @@ CLOSURES = {  # the layers that an installation holds, without and with what its
     "unilab-tasks": {"unisim", "unilab-core", "unilab-managers", "unilab-tasks"},
 }
 TEST_CLOSURES = CLOSURES | {"unilab-tasks": set(PACKAGES)}
+COVERED = {"unilab-managers": ("buffers", "managers", "noise")}
+"""Folders of a package that its tests must cover to `COVERAGE` percent, lines and branches each."""
+COVERAGE = 95.0
 QUIET = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "MUJOCO_GL": "egl"}
 
 # Where uv keeps things and how it reaches the network may be set from outside. All else that uv and pip read
@@ -108,7 +112,32 @@ def tests(session: nox.Session, package: str) -> None:
     """One package's tests, in an environment that holds only the layers it declares."""
     sync(session, "--package", package, "--group", "test", "--group", "layers")
     expect(session, f"the test environment of {package}", layers_in(session), TEST_CLOSURES[package])
-    session.run("pytest", f"packages/{package}/tests", *session.posargs, env=QUIET)
+    if package in COVERED and not session.posargs:  # some tests alone cover little
+        covered(session, package)
+    else:
+        session.run("pytest", f"packages/{package}/tests", *session.posargs, env=QUIET)
+
+
+def covered(session: nox.Session, package: str) -> None:
+    """Run a package's tests, and fail unless they cover its folders in `COVERED`."""
+    source = f"packages/{package}/src/{package.replace('-', '_')}"
+    folders = ",".join(f"{source}/{folder}" for folder in COVERED[package])
+    place = Path(session.create_tmp()).resolve()
+    data, report = f"--data-file={place / 'coverage'}", place / "coverage.json"
+    session.run(
+        *("coverage", "run", data, f"--source={folders}", "-m", "pytest", f"packages/{package}/tests"),
+        env=QUIET,
+    )
+    session.run("coverage", "report", data)
+    session.run("coverage", "json", data, "--quiet", "-o", str(report))
+    totals = json.loads(report.read_text())["totals"]
+    for what in ("statements", "branches"):
+        percent = totals[f"percent_{what}_covered"]
+        session.log(f"{what}: {percent:.1f} % covered")
+        if percent < COVERAGE:
+            session.error(
+                f"the tests of {package} cover {percent:.1f} % of its {what}, expected {COVERAGE:g} %"
+            )
 
 
 @nox.session
@@ -166,7 +195,10 @@ def docs(session: nox.Session) -> None:
     # From nothing: a page that is gone, or an object that moved, must not live on in what an earlier run left.
     shutil.rmtree(ROOT / "docs" / "_build", ignore_errors=True)
     shutil.rmtree(ROOT / "docs" / "api", ignore_errors=True)
-    session.run("sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html", env=QUIET)
+    session.run(
+        "sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html", env=QUIET
+    )
+    session.run("python", "scripts/check_docs.py", env=QUIET)
 
 
 @nox.session(default=False)
@@ -195,3 +227,11 @@ def learning(session: nox.Session) -> None:
     """The shipped presets on three seeds against their bars; the evidence goes to docs/results/."""
     sync(session, "--package", "unilab-tasks", "--extra", "train")
     session.run("python", "scripts/learning.py", *session.posargs, env={"OMP_WAIT_POLICY": "PASSIVE"})
+
+
+@nox.session(default=False)
+def mutation(session: nox.Session) -> None:
+    """Small changes of code that must not break, each noticed by a test; the evidence goes to docs/results/."""
+    groups = ("--group", "test", "--group", "layers", "--group", "mutation")
+    sync(session, "--package", "unilab-managers", *groups)
+    session.run("python", "scripts/mutation.py", *session.posargs, env=QUIET)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 from core_support import ScriptedCfg, ScriptedEnv
 
 from unilab_core import CapabilityError, NanGuardCfg, check_declared
@@ -111,3 +112,27 @@ def test_an_environment_asks_before_it_is_built():
         assert part in str(caught.value)
     assert not built
     assert backend.closed
+
+
+class WritesNoRows(FakeBackend):
+    """Cannot write state in a step."""
+
+    def get_tensor_capabilities(self):
+        return replace(super().get_tensor_capabilities(), row_writes=False)
+
+
+class PushingEnv(ScriptedEnv):
+    """Its events write velocities in a step."""
+
+    def _advance(self) -> None:
+        super()._advance()
+        self.scene["robot"].data.write_joint_state(torch.zeros(1, 2), torch.ones(1, 2), torch.tensor([0]))
+
+
+def test_a_push_that_the_backend_cannot_carry_out_is_refused_at_construction():
+    with pytest.raises(
+        CapabilityError, match="PushingEnv: .* an event or command cannot write state in a step"
+    ):
+        PushingEnv(3, backend=WritesNoRows(LAYOUT, 3))
+    with ScriptedEnv(3, backend=WritesNoRows(LAYOUT, 3)) as env:  # nobody writes
+        env.reset()

@@ -37,6 +37,13 @@ def test_joints_tell_where_they_start_and_how_far_they_go():
     assert (hinge.name, hinge.default_pos, hinge.limits) == ("robot/hinge", (-0.2,), (-1.0, 2.0))
 
 
+def test_a_side_without_a_limit_is_none():
+    layout = make_layout(limits={"robot/hinge": (0.0, math.inf)})
+    actuator = replace(layout.actuators[0], ctrl_range=(-math.inf, 2.0))
+    assert describe_joints(layout)[1].limits == (0.0, None)
+    assert describe_actuators(replace(layout, actuators=(actuator,)))[0].ctrl_range == (None, 2.0)
+
+
 def gains(gain, bias):
     rows = [(*values, *(0.0,) * (10 - len(values))) for values in (*gain, *bias)]
     flat = [v for row in rows for v in row]

@@ -272,6 +272,31 @@ def test_a_rejected_reset_puts_back_how_a_term_was_made_too():
         assert term.scale.tolist() == [1.0, 1.0]
 
 
+class Held:
+    """What a term was made with, and that remembers something of its own."""
+
+    row_settings = ("label",)
+
+    def __init__(self) -> None:
+        self.label, self.seen = "held", 0
+
+
+class Holding(Bound):
+    """Told at construction to use an object."""
+
+    row_settings = ("instance",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.instance = Held()
+
+
+def test_an_object_that_a_term_was_made_with_goes_by_its_own_rules():
+    with type("HoldingEnv", (BoundEnv,), {"kind": Holding})() as env:
+        values = env.state_dict()["values"]
+        assert [path for path in values if "instance" in path] == ["term.instance.seen"]
+
+
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [

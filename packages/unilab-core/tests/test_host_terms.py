@@ -5,12 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 from core_support import ScriptedEnv, steps, zeros
-from twins import plain_state
 
-from unilab_core import CapabilityError, ConfigError, HostTermRunner, host_term, is_host_term
+from unilab_core import (
+    CapabilityError,
+    ConfigError,
+    HostTermRunner,
+    ResetRejectedError,
+    host_term,
+    is_host_term,
+)
 from unilab_core.host_terms import host_keys
 from unisim import TensorExecution
-from unisim.testing import FakeBackend, make_layout
+from unisim.testing import FakeBackend, Fault, make_layout
 
 N = 3
 runs: list[str] = []
@@ -31,13 +37,13 @@ class HostEnv(ScriptedEnv):
     term = staticmethod(speed)
     params: dict = {}
 
-    def __init__(self, num_envs=N, *, execution=TensorExecution.HOST_BRIDGE, **options):
+    def __init__(self, num_envs=N, *, execution=TensorExecution.HOST_BRIDGE, faults=(), **options):
         layout = make_layout(sensors={"imu": (3, "velocity")}, sites=("robot/tip",))
 
         def reads(state):
             return {"sensor:imu": 10.0 * state["qpos"][:, :1].expand(-1, 3)}
 
-        backend = FakeBackend(layout, num_envs, execution=execution, reads=reads)
+        backend = FakeBackend(layout, num_envs, execution=execution, reads=reads, faults=faults)
         super().__init__(num_envs, backend=backend, **options)
 
     def _build(self) -> None:
@@ -147,7 +153,7 @@ def test_its_transfers_are_counted_and_told(env):
     assert after.host.bytes - before.host.bytes == moved
     assert after.host.synchronizations - before.host.synchronizations == 2
     assert after.read.transfers - before.read.transfers == 1
-    line = [packet for packet in env.describe().ledger if packet.kind == "host"]
+    line = [packet for packet in env.describe().ledger if packet.kind == "host" and packet.when == "step"]
     assert [(p.when, p.transfers, p.num_bytes(), p.who) for p in line] == [
         ("step", 2, moved, "rewards term 'speed'")
     ]
@@ -164,7 +170,65 @@ def test_its_columns_are_part_of_every_read(env):
 
 def test_what_it_keeps_is_no_part_of_the_state(env):
     assert not [path for path in env.state_dict()["values"] if "runner" in path]
-    assert plain_state(env.runner) != {}  # though there is something to keep out
+    assert env.runner._values.shape == (N,)  # though there is something to keep out
+
+
+class Counting:
+    """Returns how often it ran: a term with a memory."""
+
+    def __init__(self) -> None:
+        self.runs = torch.zeros(N)
+
+    @host_term("qvel")
+    def __call__(self, env, host):
+        self.runs += 1
+        return self.runs.clone()
+
+
+class CountingEnv(HostEnv):
+    """The memory is reached through the runner alone; a curriculum asks too, at the end of an episode."""
+
+    def _build(self) -> None:
+        self.term = Counting()
+        super()._build()
+        del self.term
+
+    def _on_episodes_end(self, ids) -> None:
+        super()._on_episodes_end(ids)
+        self.runner(self)
+
+
+def test_what_a_class_term_remembers_is_state_and_comes_back():
+    with CountingEnv() as env, CountingEnv() as other:
+        env.reset()
+        steps(env, 2)
+        path = "runner._call.runs"
+        assert [key for key in env.state_dict()["values"] if "runner" in key] == [path]
+        other.load_state_dict(env.state_dict())
+        assert torch.equal(other.state_dict()["values"][path], env.state_dict()["values"][path])
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("rejected_by", ["a hook", "the backend"])
+def test_a_rejected_reset_leaves_it_to_run_as_often_as_a_twin_that_never_tried(rejected_by, kept):
+    # The backend counts resets from 0: the first one is number 0.
+    faults = (Fault("before_commit", at=1),) if rejected_by == "the backend" else ()
+    with CountingEnv(faults=faults) as env, CountingEnv() as twin:
+        for each in (env, twin):
+            each.reset()
+            steps(each, 1)
+            if not kept:
+                each.runner._version = -1  # the end of an episode is the first to ask
+        if rejected_by == "a hook":
+            env.inject["_stage_reset"] = lambda ids: 1 / 0
+        with pytest.raises(ResetRejectedError):
+            env.reset(torch.tensor([1]))
+        env.inject.clear()
+        assert env.runner._call.runs.tolist() == twin.runner._call.runs.tolist()
+        for each in (env, twin):
+            each.reset(torch.tensor([1]))
+            steps(each, 1)
+        assert env.runner._call.runs.tolist() == twin.runner._call.runs.tolist()
 
 
 def test_it_works_inside_and_outside_of_inference_mode(env):
@@ -253,3 +317,19 @@ def test_functions_and_class_terms_are_told_from_others():
     with type("OfClass", (HostEnv,), {"term": Term()})() as env:
         env.reset()
         assert env.step(zeros(env)).reward.tolist() == [0.0] * N
+
+
+def test_the_ledger_counts_the_run_that_a_reset_adds_to_an_observed_term(env):
+    host = [packet for packet in env.describe().ledger if packet.kind == "host"]
+    size = 4 * N * (2 + 3) + 4 * N
+    assert [(p.when, p.transfers, p.fixed_bytes, p.who) for p in host] == [
+        ("step", 2, size, "rewards term 'speed'"),
+        ("reset", 2, size, "rewards term 'speed'"),
+    ]
+    before = env.transfer_stats.host
+    env.step(zeros(env))
+    stepped = env.transfer_stats.host
+    assert (stepped.transfers - before.transfers, stepped.bytes - before.bytes) == (2, size)
+    env.reset(torch.tensor([1]))
+    after = env.transfer_stats.host
+    assert (after.transfers - stepped.transfers, after.bytes - stepped.bytes) == (2, size)

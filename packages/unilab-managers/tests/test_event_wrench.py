@@ -120,6 +120,11 @@ def test_forces_and_torques_fill_their_ranges_and_hold_while_they_last() -> None
         linear, angular = data.root_lin_vel_w.clone() / DT, data.root_ang_vel_b.clone() / DT
         run(env, 1)
         assert torch.allclose(data.root_lin_vel_w / DT, 2.0 * linear, atol=1e-3)
+        assert torch.allclose(data.root_ang_vel_b / DT, 2.0 * angular, atol=1e-3)
+        before = data.root_lin_vel_w.clone(), data.root_ang_vel_b.clone()
+        run(env, 1)  # between two pushes
+        assert torch.equal(data.root_lin_vel_w, before[0])
+        assert torch.equal(data.root_ang_vel_b, before[1])
     assert linear.amin(dim=0).tolist() == pytest.approx([-2.0] * 3, abs=0.02)
     assert linear.amax(dim=0).tolist() == pytest.approx([4.0] * 3, abs=0.02)
     assert angular.amin(dim=0).tolist() == pytest.approx([0.5] * 3, abs=0.02)

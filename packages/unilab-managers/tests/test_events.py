@@ -178,6 +178,17 @@ def test_qa_031_the_first_reset_of_an_environment_triggers(make_env: MakeEnv) ->
     assert rows_of() == [[0, 1], [1]]  # at environment steps 0 and 10
 
 
+def test_qa_031_a_counter_that_a_training_state_sets_back_holds_no_trigger_up(make_env: MakeEnv) -> None:
+    env = make_env(1, events={"e": event(min_step_count_between_reset=10)}, reset=False)
+    env.import_training_state({"version": 1, "step_counter": 1000})
+    env.reset()
+    env.import_training_state({"version": 1, "step_counter": 3})
+    calls.clear()
+    env.reset()
+    env.reset()
+    assert rows_of() == [[0]]  # at step 3; the next one not before step 13
+
+
 def test_a_class_term_is_called_while_staging_and_reset_after_the_commit(make_env: MakeEnv) -> None:
     env = make_env(events={"place": EventTermCfg(func=PlaceOnce, mode="reset", params={"step": 1})})
     calls.clear()

@@ -105,6 +105,7 @@ def test_the_first_frame_of_an_episode_is_shown_undelayed_and_fills_the_history(
     run.steps(3)
     assert run.env.reset(ids(2, 0))[0]["obs"].tolist() == [[100.0, 100.0]] * 2
     assert run.shown() == [[100.0, 100.0], [1.0, 2.0], [100.0, 100.0]]
+    assert run.env.observation_manager.compute(None)["obs"].tolist() == run.shown()
     run.step()
     assert run.shown() == [[100.0, 100.0], [2.0, 3.0], [100.0, 100.0]]
 

@@ -102,8 +102,6 @@ def level(env: ManagerBasedRlEnv, env_ids: torch.Tensor) -> torch.Tensor:
 LEVELS = torch.zeros(NUM_ENVS, dtype=torch.int64)
 
 
-
-
 def make(feed: Feed, seed: int) -> ManagerBasedRlEnv:
     s = DT  # seconds per step
     stages = {
@@ -313,7 +311,8 @@ class Comparison:
         fits = [
             lag
             for lag in range(LAGS[0], LAGS[1] + 1)
-            if [*row.terms["wander"].measured, row.seen][max(0, len(row.terms["wander"].measured) - lag)] == newest
+            if [*row.terms["wander"].measured, row.seen][max(0, len(row.terms["wander"].measured) - lag)]
+            == newest
         ]
         assert fits
         return fits[0]

@@ -1,12 +1,17 @@
-"""Terms name their own columns."""
+"""Terms name their own columns and the units of these."""
 
+from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from manager_support import MakeEnv, layout_of
+import torch
+from manager_support import MakeEnv, group, layout_of
 
-from unilab_core import SceneEntityCfg
+from unilab_core import ConfigError, SceneEntityCfg
+from unilab_managers import ObservationTermCfg
 from unilab_managers.mdp import labels, observations
+from unisim import ModelLayout
 
 
 def test_a_marked_term_tells_its_unit_and_its_columns(make_env: MakeEnv) -> None:
@@ -63,3 +68,68 @@ def test_every_observation_term_names_its_columns() -> None:
         term = getattr(observations, name)
         assert labels.column_names(term) is not None, name
         assert labels.column_unit(term) is not None, name
+
+
+def sliding(layout: ModelLayout, *joints: str) -> ModelLayout:
+    """Returns the layout with joints that slide where the fake has hinges."""
+    names = {f"robot/{joint}" for joint in joints}
+    changed = tuple(replace(j, kind="slide") if j.name in names else j for j in layout.joints)
+    return replace(layout, joints=changed)
+
+
+def units_of(make_env: MakeEnv, layout: ModelLayout, **terms: Any) -> tuple[str, ...]:
+    env = make_env(layout=layout, observations={"obs": group(**terms)})
+    units: tuple[str, ...] = env.observation_manager.units()["obs"]
+    assert env.describe().units["obs"] == units
+    return units
+
+
+@pytest.mark.parametrize(
+    ("joint_names", "preserve_order", "kinds"),
+    [(None, False, "lalla"), (("b", "a"), True, "al"), (("b", "a"), False, "la"), (("d",), False, "l")],
+)
+def test_a_joint_that_slides_is_measured_in_metres_and_a_hinge_in_radians(
+    make_env: MakeEnv, joint_names: tuple[str, ...] | None, preserve_order: bool, kinds: str
+) -> None:
+    params = {"asset_cfg": SceneEntityCfg(joint_names=joint_names, preserve_order=preserve_order)}
+    layout = sliding(layout_of("a", "b", "c", "d", "e"), "a", "c", "d")
+    for name in ("joint_pos", "joint_pos_rel", "joint_vel", "joint_vel_rel"):
+        term = ObservationTermCfg(func=getattr(observations, name), params=params, history_length=2)
+        per_s = "/s" if "vel" in name else ""
+        expected = tuple({"l": "m", "a": "rad"}[kind] + per_s for kind in kinds)
+        assert units_of(make_env, layout, joints=term) == 2 * expected, name
+
+
+def test_units_are_those_of_each_column_in_the_order_of_the_group(make_env: MakeEnv) -> None:
+    terms = {
+        "positions": ObservationTermCfg(func=observations.joint_pos),
+        "sent": ObservationTermCfg(func=observations.last_action),
+        "speeds": ObservationTermCfg(func=observations.joint_vel),
+    }
+    env = make_env(layout=sliding(layout_of("a", "b"), "b"), observations={"obs": group(**terms)})
+    assert env.observation_manager.units() == {"obs": ("rad", "m", "", "", "rad/s", "m/s")}
+    assert env.observation_manager.settings("obs", "positions")["unit"] == "rad, m"
+    assert env.observation_manager.settings("obs", "sent")["unit"] == ""
+
+
+def units_by_parameter(env: object, units: tuple[str, ...]) -> tuple[str, ...]:
+    return units
+
+
+@labels.columns(unit=units_by_parameter, names=labels.fixed_columns("force", "torque"))
+def load(env: Any, units: tuple[str, ...]) -> torch.Tensor:
+    """Returns nothing of interest in two columns."""
+    return torch.zeros(env.num_envs, 2)
+
+
+def test_a_function_gives_units_by_the_parameters_of_the_term(make_env: MakeEnv) -> None:
+    term = ObservationTermCfg(func=load, params={"units": ("N", "N m")})
+    assert units_of(make_env, layout_of(), load=term) == ("N", "N m")
+    assert labels.column_unit(load) is units_by_parameter
+
+
+def test_units_that_do_not_fit_the_columns_are_refused(make_env: MakeEnv) -> None:
+    term = ObservationTermCfg(func=load, params={"units": ("N",)})
+    message = r"observations.obs term 'load' gives units of 1 columns \('N',\), but returned 2"
+    with pytest.raises(ConfigError, match=message):
+        make_env(observations={"obs": group(load=term)})

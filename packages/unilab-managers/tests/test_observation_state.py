@@ -139,7 +139,18 @@ def heavier(env: ManagerBasedRlEnv, env_ids: torch.Tensor) -> None:
     """Declares a model field and writes nothing."""
 
 
-def test_what_a_backend_cannot_do_names_the_terms_that_asked_for_it():
+def test_a_backend_without_the_device_blames_no_term():
     cfg = mujoco_cfg(events={"load": EventTermCfg(func=heavier, mode="reset")})
-    with pytest.raises(CapabilityError, match=r"'mps' is not one of .*events term 'load' \(body_mass\)"):
+    with pytest.raises(CapabilityError, match=r"'mps' is not one of") as refused:
         ManagerBasedRlEnv(cfg, device="mps")
+    assert "load" not in str(refused.value)
+
+
+def test_what_a_backend_cannot_do_names_the_terms_that_asked_for_it(monkeypatch: pytest.MonkeyPatch):
+    def refuse(*args: object, **options: object) -> None:
+        raise CapabilityError("FakeBackend cannot do what is asked: model field 'body_mass' does not exist")
+
+    monkeypatch.setattr("unilab_managers.env.make_backend", refuse)
+    cfg = mujoco_cfg(events={"load": EventTermCfg(func=heavier, mode="reset")})
+    with pytest.raises(CapabilityError, match=r"'body_mass' .*asked by events term 'load' \(body_mass\)"):
+        ManagerBasedRlEnv(cfg)

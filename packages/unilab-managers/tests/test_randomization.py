@@ -1,5 +1,6 @@
 """Randomised model fields on a fake: exact values, ranges, composition, rows; nothing drifts."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,6 +41,7 @@ from unilab_managers.mdp.randomization import (
     randomize_geom_size,
     randomize_gravity,
 )
+from unisim import ModelLayout
 from unisim.randomization import MODEL_FIELDS
 
 HALF = {"scale_range": (0.5, 0.5)}
@@ -318,12 +320,18 @@ def test_gains_of_one_actuator_leave_the_others() -> None:
         assert held(env, "actuator_gainprm")[..., 0].tolist() == [[KP, 2 * KP]] * 3
 
 
-def test_an_actuator_without_a_stiffness_is_refused_at_construction() -> None:
+def with_field(name: str, *values: float) -> ModelLayout:
+    """Returns the layout with other values of one field."""
     layout = full_layout()
-    field = layout.fields["actuator_biasprm"]
-    bias = (*field.nominal[:10], 0.0, 0.0, -KD, *field.nominal[13:])
-    fields = dict(layout.fields) | {"actuator_biasprm": type(field)(field.shape, bias)}
-    object.__setattr__(layout, "fields", fields)
+    fields = dict(layout.fields) | {name: replace(layout.fields[name], nominal=values)}
+    return replace(layout, fields=fields)
+
+
+@pytest.mark.parametrize("name", ["actuator_biasprm", "actuator_gainprm"])
+def test_an_actuator_without_a_stiffness_is_refused_at_construction(name: str) -> None:
+    layout = with_field(
+        name, *full_layout().fields[name].nominal[:10], *[0.0] * 10
+    )  # the knee is a motor, or nothing
     events = {"gains": event(randomize_actuator_gains, kp_range=(1.0, 1.0))}
     with pytest.raises(ConfigError, match=r"events term 'gains': .*actuators \['knee'\] have no stiffness"):
         fake_model_env(events, layout=layout)
@@ -332,6 +340,25 @@ def test_an_actuator_without_a_stiffness_is_refused_at_construction() -> None:
         {"gains": event(randomize_actuator_gains, kp_range=(2.0, 2.0), asset_cfg=hip)}, layout=layout
     ):
         pass
+
+
+def test_an_actuator_with_neither_gain_nor_bias_has_no_stiffness_either() -> None:
+    layout = with_field("actuator_gainprm", *[0.0] * 20)
+    bias = replace(layout.fields["actuator_biasprm"], nominal=(0.0,) * 20)
+    layout = replace(layout, fields=dict(layout.fields) | {"actuator_biasprm": bias})
+    with pytest.raises(ConfigError, match=r"actuators \['hip', 'knee'\] have no stiffness"):
+        fake_model_env({"gains": event(randomize_actuator_gains, kp_range=(1.0, 1.0))}, layout=layout)
+
+
+def test_a_body_without_mass_stays_without_where_density_changes() -> None:
+    layout = with_field("body_mass", 0.0, 0.0)
+    none = replace(layout.fields["body_inertia"], nominal=(0.0,) * 6)
+    layout = replace(layout, fields=dict(layout.fields) | {"body_inertia": none})
+    events = {"density": event(randomize_body_mass_and_inertia, mass_range=(2.0, 2.0))}
+    with fake_model_env(events, layout=layout) as env:
+        env.reset()
+        assert held(env, "body_mass").tolist() == [[0.0, 0.0]] * 3
+        assert held(env, "body_inertia").abs().max() == 0.0
 
 
 def test_gains_without_any_range_are_refused() -> None:

@@ -10,6 +10,7 @@ import sys
 import pytest
 from rl_support import COUNTING, ScriptedEnv
 
+from unilab_core import ConfigError
 from unilab_core.cli import main
 from unilab_rl import RunConfig, RunFolder, list_checkpoints, load_checkpoint
 from unilab_rl.cli.progress import PlainProgress
@@ -166,17 +167,32 @@ def test_a_runner_that_cannot_begin_leaves_no_run_folder(tmp_path, capsys, monke
     assert runs(tmp_path) == []
 
 
-@pytest.mark.parametrize("kind", ["NonFiniteError", "EnvFaultedError", "OSError"])
-def test_an_expected_failure_is_one_message_with_what_was_saved_and_exit_1(tmp_path, capsys, kind):
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("NonFiniteError", 1), ("EnvFaultedError", 1), ("OSError", 1), ("ConfigError", 2)],
+)
+def test_an_expected_failure_is_one_message_with_what_was_saved(tmp_path, capsys, kind, expected):
     fails = ("--set", "fail_at=5", "--set", f"fails_with={kind}")
     code, _, err = train(capsys, *fails)
     (path,) = runs(tmp_path)
     saved = path.relative_to(tmp_path) / "checkpoints" / "model_2.pt"
-    assert (code, err) == (1, f"Error: boom at step 5\niteration 2 is saved in {saved}\n")
+    assert (code, err) == (expected, f"Error: boom at step 5\niteration 2 is saved in {saved}\n")
     code, _, err = train(capsys, *fails, "--debug")
-    assert code == 1
+    assert code == expected
     assert f"{kind}: boom at step 5" in err
     assert "Traceback" in err
+
+
+def test_a_note_that_repeats_the_message_is_not_said_again(tmp_path, capsys, monkeypatch):
+    def refuse(*_, **__):
+        error = ConfigError("term 'x': scale has 1 numbers")
+        error.add_note("term 'x'")
+        error.add_note("nothing was built")
+        raise error
+
+    monkeypatch.setattr(session, "make_env", refuse)
+    code, _, err = train(capsys)
+    assert (code, err) == (2, "Error: term 'x': scale has 1 numbers\nnothing was built\n")
 
 
 def test_a_full_disk_is_one_message_and_exit_1(tmp_path, capsys, monkeypatch):

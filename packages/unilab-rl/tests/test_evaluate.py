@@ -6,6 +6,7 @@ import pytest
 import torch
 from rl_support import ScriptedEnv, ScriptedEnvCfg
 
+from unilab_core import ConfigError
 from unilab_rl import RandomPolicy, ZeroPolicy, evaluate
 from unilab_rl.runtime.evaluate import split_episodes
 
@@ -71,7 +72,7 @@ def test_rows_that_never_finish_are_an_error_that_names_them():
     scripted = env()
     scripted.max_episode_length, scripted.step = 3, ScriptedEnv(ScriptedEnvCfg(steps=100)).step
     with pytest.raises(
-        RuntimeError,
+        ConfigError,
         match=r"rows \[0, 1, 2, 3\] have not finished an episode in 3 steps; the task has no time",
     ):
         evaluate(scripted, ZeroPolicy(2))

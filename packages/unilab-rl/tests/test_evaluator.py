@@ -131,6 +131,18 @@ def test_a_policy_that_does_not_fit_is_a_checkpoint_error_and_the_environment_is
     assert made[0].num_closes == 1
 
 
+@pytest.mark.parametrize("device", ["cuda:99", "cuuda"])
+def test_a_device_that_is_not_there_is_refused_by_the_environment(tmp_path, monkeypatch, device):
+    folder = trained(tmp_path)
+
+    def refuse(self, *, device, **_):
+        raise CapabilityError(f"there is no {device}")
+
+    monkeypatch.setattr(ScriptedEnvCfg, "build", refuse)
+    with pytest.raises(CapabilityError, match=f"there is no {device}"):
+        Evaluator(folder.config(), episodes=4, device=device).measure(newest(folder))
+
+
 def test_the_global_random_generator_is_given_back(tmp_path, monkeypatch):
     folder = trained(tmp_path)
     monkeypatch.setattr(COUNTING, "make_policy", lambda *_: lambda obs: torch.rand(4, 2))

@@ -92,6 +92,17 @@ def test_a_place_that_cannot_be_written_is_an_os_error(tmp_path):
         VideoWriter(tmp_path / "nowhere" / "film.mp4", frame_s=0.02)
 
 
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, OSError], ids=["interrupt", "exception"])
+def test_a_film_that_cannot_be_opened_leaves_nothing(tmp_path, monkeypatch, failure):
+    def refuse(*_, **__):
+        raise failure
+
+    monkeypatch.setattr(av, "open", refuse)
+    with pytest.raises(failure):
+        VideoWriter(tmp_path / "film.mp4", frame_s=0.02)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_missing_encoder_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(CapabilityError, match=r'videos need PyAV: pip install "unilab-rl\[video\]>=2.0,<3"'):

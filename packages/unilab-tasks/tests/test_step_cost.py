@@ -43,28 +43,36 @@ class OperatorCount(TorchDispatchMode):
     Attributes:
         bodies: How many belong to bodies of terms.
         others: How many belong to everything else, by phase of the step and place in the code.
+        asked: How many of the others a body asks for, by reading what is derived from the state.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.bodies = 0
+        self.bodies = self.asked = 0
         self.others: Counter[tuple[str, str]] = Counter()
 
     def __torch_dispatch__(
-        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         owner = place = phase = None
+        asked = False
         frame = sys._getframe(1)
         while frame is not None:
             module = str(frame.f_globals.get("__name__", ""))
             if module.startswith(("unilab_", "unisim")) and module not in HELPERS:
                 if owner is None:
                     owner, place = module, f"{module}.{frame.f_code.co_qualname}:{frame.f_lineno}"
+                asked = asked or module.startswith(TERM_BODIES)
                 phase = phase or PHASES.get(frame.f_code.co_name)
             frame = frame.f_back
         if owner is not None and owner.startswith(TERM_BODIES):
             self.bodies += 1
         else:
+            self.asked += asked
             self.others[phase or "between phases", f"{place} {func.__name__}"] += 1
         return func(*args, **(kwargs or {}))
 
@@ -76,7 +84,8 @@ class OperatorCount(TorchDispatchMode):
 
     def report(self) -> str:
         """Returns the totals and every place, most expensive first."""
-        lines = [f"{self.others.total()} outside bodies of terms, {self.bodies} inside", self.by_phase()]
+        outside = f"{self.others.total()} outside bodies of terms ({self.asked} of them asked for by a body)"
+        lines = [f"{outside}, {self.bodies} inside", self.by_phase()]
         lines += [f"{count:4}  {phase}: {place}" for (phase, place), count in self.others.most_common()]
         return "\n".join(lines)
 

@@ -120,6 +120,20 @@ def test_every_column_is_known_by_its_label():
     assert isinstance(mirror, Mirror)
 
 
+def test_each_frame_of_a_history_is_its_own_mirror_image():
+    frames = {"observations.obs.history_length": 2}
+    with make_env("velocity-flat-quadruped", num_envs=2, overrides=frames) as env:
+        description = env.describe()
+        mirror = quadruped_mirror(description)
+    labels = description.observations["obs"]
+    permutation = mirror.observations["obs"].permutation
+    image = {label: labels[source] for label, source in zip(labels, permutation, strict=True)}
+    assert len(image) == 100
+    assert image["base_ang_vel[x][t-1]"] == "base_ang_vel[x][t-1]"
+    assert image["joint_pos[FR_hip][t-1]"] == "joint_pos[FL_hip][t-1]"
+    assert image["joint_pos[FR_hip][t-0]"] == "joint_pos[FL_hip][t-0]"
+
+
 def test_an_unknown_column_is_refused_by_its_label():
     with make_env("velocity-flat-quadruped", num_envs=2) as env:
         description = env.describe()

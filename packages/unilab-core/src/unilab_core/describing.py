@@ -11,6 +11,7 @@ from unilab_core.description import (
     ActionDescription,
     ActuatorDescription,
     JointDescription,
+    Limits,
     PacketDescription,
 )
 from unilab_core.io import BackendIO
@@ -67,8 +68,9 @@ def _actuator(model: ModelLayout, i: int, actuator: ActuatorLayout) -> ActuatorD
     )
 
 
-def _bounded(limits: tuple[float, float]) -> tuple[float, float] | None:
-    return limits if any(map(math.isfinite, limits)) else None
+def _bounded(limits: tuple[float, float]) -> Limits | None:
+    low, high = map(_finite, limits)
+    return None if low is None and high is None else (low, high)
 
 
 def _finite(value: float) -> float | None:
@@ -103,6 +105,11 @@ def describe_ledger(
         *(PacketDescription("host", "step", 2, size, who=label) for label, size in io.host_bytes.items()),
         PacketDescription("reset", "reset", 1, 0, 4 * reset + 8),
         PacketDescription("selected_read", "reset", 1, 0, 4 * io.width),
+        *(
+            PacketDescription("host", "reset", 2, size, who=label)
+            for label, size in io.host_bytes.items()
+            if label in recorded.observed_hosts
+        ),
         # No transfer of its own: the next step's first verdict also judges the observations of the reset.
         PacketDescription("verdict", "reset", 0, num_groups),
     ]

@@ -11,9 +11,14 @@ __all__ = [
     "ActuatorDescription",
     "EnvDescription",
     "JointDescription",
+    "Limits",
     "PacketDescription",
     "TermDescription",
 ]
+
+
+Limits = tuple[float | None, float | None]
+"""Lower and upper limit; None on a side where there is none."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class ActionDescription:
     label: str
     actuator: str | None = None
     joint: str | None = None
-    bounds: tuple[float | None, float | None] = (None, None)
+    bounds: Limits = (None, None)
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class JointDescription:
     name: str
     kind: str
     default_pos: tuple[float, ...]
-    limits: tuple[float, float] | None
+    limits: Limits | None
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ class ActuatorDescription:
 
     name: str
     joint: str | None
-    ctrl_range: tuple[float, float] | None
+    ctrl_range: Limits | None
     gain: float | None = None
     kp: float | None = None
     kd: float | None = None

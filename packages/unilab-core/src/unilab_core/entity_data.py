@@ -9,6 +9,8 @@ import torch
 from unilab_core.contacts import ContactHandle
 from unilab_core.entity_cfg import Index, SceneEntityCfg, column_index, own_elements
 from unilab_core.io import BackendIO
+from unilab_core.kept_reads import KeptReads
+from unilab_core.model_staging import FieldPart
 from unilab_core.reads import BodyHandle
 from unilab_core.rotation import quat_apply, quat_apply_inverse, quat_yaw
 from unilab_core.staging import Part, Staging
@@ -21,9 +23,10 @@ __all__ = ["EntityData"]
 class EntityData:
     """State of one entity. J is the number of its slide and hinge joints, in the model's order.
 
-    What is returned may be a view that the next step rewrites; a term reads it in every call and keeps no view, for one
-    taken while the environment is built shows nothing of later steps. While a reset is staged, joint and root values of
-    the selected rows are the staged ones; bodies, sites, sensors, accelerations and forces raise RuntimeError.
+    What is returned is to be read only: all terms of a step share it, and it may be a view that the next step rewrites.
+    A term reads it in every call and keeps none, for one taken while the environment is built shows nothing of later
+    steps. While a reset is staged, joint and root values of the selected rows are the staged ones; bodies, sites,
+    sensors, accelerations and forces raise RuntimeError.
     """
 
     def __init__(
@@ -55,7 +58,9 @@ class EntityData:
         if layout.root_joint is not None:
             root = find(model.joints, layout.root_joint, "joint")
             self._root = (root.qpos_start, root.qvel_start)
+        self._kept = KeptReads(io, staging)
         n = staging.qpos.shape[0]
+        self._down = torch.tensor([0.0, 0.0, -1.0], device=device).expand(n, -1)
         default_q = torch.tensor(model.default_qpos, dtype=torch.float32, device=device)
         default_v = torch.tensor(model.default_qvel, dtype=torch.float32, device=device)
         limits = torch.tensor([j.limits for j in joints], dtype=torch.float32, device=device).reshape(-1, 2)
@@ -72,15 +77,23 @@ class EntityData:
     def _qvel(self) -> torch.Tensor:
         return self._staging.qvel if self._staging.shows_state else self._io.column("qvel")
 
+    def _of_joints(self, name: str, columns: Index, read: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """Returns columns of the state: a view that lasts where they are consecutive, else a copy of the moment."""
+        return self._kept.view(name, read) if isinstance(columns, slice) else self._kept.get(name, read)
+
+    def _of_root(self, name: str, read: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """Returns a part of a free joint, a view that lasts, or of a body, which is derived."""
+        return self._kept.get(name, read) if self._root is None else self._kept.view(name, read)
+
     @property
     def joint_pos(self) -> torch.Tensor:
         """(N, J) joint positions, m or rad."""
-        return self._qpos()[:, self._read_q]
+        return self._of_joints("joint_pos", self._read_q, lambda: self._qpos()[:, self._read_q])
 
     @property
     def joint_vel(self) -> torch.Tensor:
         """(N, J) joint velocities, m/s or rad/s."""
-        return self._qvel()[:, self._read_v]
+        return self._of_joints("joint_vel", self._read_v, lambda: self._qvel()[:, self._read_v])
 
     @property
     def joint_acc(self) -> torch.Tensor:
@@ -95,61 +108,66 @@ class EntityData:
         """
         return self._derived("actuator_force")[:, self._own["actuator"]]
 
+    def _root_part(self, field: str, start: int, stop: int) -> torch.Tensor:
+        """Returns columns of the free joint, in `qpos` for a pose and in `qvel` for a velocity, else of the body."""
+        if self._root is None:
+            return self._root_body(field)
+        is_pose = field in ("pos_w", "quat_w")
+        values, first = (self._qpos(), self._root[0]) if is_pose else (self._qvel(), self._root[1])
+        return values[:, first + start : first + stop]
+
+    def _angular_velocity(self) -> torch.Tensor:
+        if self._root is None:
+            return quat_apply_inverse(self.root_quat_w, self._root_body("ang_vel_w"))
+        # The engine keeps a free joint's linear velocity in the world and its angular velocity in the body.
+        return self._qvel()[:, self._root[1] + 3 : self._root[1] + 6]
+
     def _root_body(self, field: str) -> torch.Tensor:
-        handle = BodyHandle(self._derived, [f"body:{self._layout.root_body}"])
+        handle = BodyHandle(self._derived, [f"body:{self._layout.root_body}"], self._kept)
         values: torch.Tensor = getattr(handle, field)
         return values[:, 0]
 
     @property
     def root_pos_w(self) -> torch.Tensor:
         """(N, 3) position of the root body's frame in the world, m."""
-        if self._root is None:
-            return self._root_body("pos_w")
-        return self._qpos()[:, self._root[0] : self._root[0] + 3]
+        return self._of_root("root_pos_w", lambda: self._root_part("pos_w", 0, 3))
 
     @property
     def root_quat_w(self) -> torch.Tensor:
         """(N, 4) orientation of the root body in the world, wxyz."""
-        if self._root is None:
-            return self._root_body("quat_w")
-        return self._qpos()[:, self._root[0] + 3 : self._root[0] + 7]
+        return self._of_root("root_quat_w", lambda: self._root_part("quat_w", 3, 7))
 
     @property
     def root_lin_vel_w(self) -> torch.Tensor:
         """(N, 3) velocity of the root frame's origin in the world, m/s."""
-        if self._root is None:
-            return self._root_body("lin_vel_w")
-        return self._qvel()[:, self._root[1] : self._root[1] + 3]
+        return self._of_root("root_lin_vel_w", lambda: self._root_part("lin_vel_w", 0, 3))
 
     @property
     def root_ang_vel_b(self) -> torch.Tensor:
         """(N, 3) angular velocity in the root body's frame, rad/s."""
-        if self._root is None:
-            return quat_apply_inverse(self.root_quat_w, self._root_body("ang_vel_w"))
-        # The engine keeps a free joint's linear velocity in the world and its angular velocity in the body.
-        return self._qvel()[:, self._root[1] + 3 : self._root[1] + 6]
+        return self._of_root("root_ang_vel_b", self._angular_velocity)
 
     @property
     def root_lin_vel_b(self) -> torch.Tensor:
         """(N, 3) velocity of the root frame's origin in the root body's frame, m/s."""
-        return quat_apply_inverse(self.root_quat_w, self.root_lin_vel_w)
+        return self._kept.get(
+            "root_lin_vel_b", lambda: quat_apply_inverse(self.root_quat_w, self.root_lin_vel_w)
+        )
 
     @property
     def root_ang_vel_w(self) -> torch.Tensor:
         """(N, 3) angular velocity in the world, rad/s."""
-        return quat_apply(self.root_quat_w, self.root_ang_vel_b)
+        return self._kept.get("root_ang_vel_w", lambda: quat_apply(self.root_quat_w, self.root_ang_vel_b))
 
     @property
     def projected_gravity_b(self) -> torch.Tensor:
         """(N, 3) direction of gravity in the root body's frame; (0, 0, -1) when upright."""
-        down = torch.zeros_like(self.root_pos_w)
-        down[:, 2] = -1.0
-        return quat_apply_inverse(self.root_quat_w, down)
+        return self._kept.get("gravity", lambda: quat_apply_inverse(self.root_quat_w, self._down))
 
     @property
     def heading_w(self) -> torch.Tensor:
         """(N,) yaw of the root body in the world, rad."""
-        return quat_yaw(self.root_quat_w)
+        return self._kept.get("heading_w", lambda: quat_yaw(self.root_quat_w))
 
     def _derived(self, key: str) -> torch.Tensor:
         if self._staging.is_reset:
@@ -163,7 +181,7 @@ class EntityData:
             ValueError: A name matches no body of this entity; the message lists the nearest.
         """
         keys = [f"body:{self._layout.name}/{name}" for name in self._names(cfg, "body")]
-        return BodyHandle(self._derived, keys)
+        return BodyHandle(self._derived, keys, self._kept)
 
     def sites(self, cfg: SceneEntityCfg) -> BodyHandle:
         """Returns a handle on the sites that `cfg.site_names` means.
@@ -172,7 +190,7 @@ class EntityData:
             ValueError: A name matches no site of this entity; the message lists the nearest.
         """
         keys = [f"site:{self._layout.name}/{name}" for name in self._names(cfg, "site")]
-        return BodyHandle(self._derived, keys)
+        return BodyHandle(self._derived, keys, self._kept)
 
     def sensor(self, name: str) -> torch.Tensor:
         """Returns a sensor of this entity, (N, dim) float32: a view that the next step rewrites.
@@ -278,7 +296,7 @@ class EntityData:
         Args:
             force_w: (K, B, 3) N.
             torque_w: (K, B, 3) N m.
-            env_ids: (K,) int64; of a row given twice the last values count.
+            env_ids: (K,) int64, each row once; of one given twice, which values count is nowhere promised.
             bodies: Which B bodies of this entity, in the order that it says.
 
         Raises:
@@ -302,7 +320,13 @@ class EntityData:
         self._staging.check_rows(env_ids, owner, *parts)
         return self._root
 
-    def model_values(self, field: str, env_ids: torch.Tensor) -> torch.Tensor:
+    def model_values(
+        self,
+        field: str,
+        env_ids: torch.Tensor,
+        element_ids: Index = slice(None),
+        column: int | None = None,
+    ) -> torch.Tensor:
         """Returns this entity's own elements of a model field; fresh tensor.
 
         While a reset or the startup is staged: what an earlier term staged, else what randomisation starts from (the
@@ -313,33 +337,67 @@ class EntityData:
             field: A declared field; `body_*`, `geom_*`, `dof_*` and `actuator_*` give the entity's own elements in the
                 model's order, `gravity` the whole.
             env_ids: (K,) int64.
+            element_ids: Which E of the entity's own elements, as `Entity.element_ids` returns them.
+            column: Which column of fields that have several per element; None means all.
 
         Returns:
-            (K, E, ...) float32, for `gravity` (K, 3).
+            (K, E, ...) float32, for `gravity` (K, 3); (K, E) of one column.
 
         Raises:
             KeyError: No such field can differ per row; the message lists the nearest.
             RuntimeError: The field was not declared by any term.
+            ValueError: There is no such element or column.
         """
         owner = f"{self._layout.name}.model_values"
-        return self._staging.model_values(field, env_ids, self._elements(field), owner)
+        part = self._part(field, element_ids, column, owner)
+        return self._staging.model_values(field, env_ids, part, owner)
 
-    def write_model(self, field: str, values: torch.Tensor, env_ids: torch.Tensor) -> None:
+    def write_model(
+        self,
+        field: str,
+        values: torch.Tensor,
+        env_ids: torch.Tensor,
+        element_ids: Index = slice(None),
+        column: int | None = None,
+    ) -> None:
         """Stages this entity's own elements of a model field, for reset and startup events.
+
+        What is not written keeps what the row holds: write only what is changed, for another term may have changed the
+        rest in an earlier reset and be left out of this one.
 
         Args:
             field: A field declared with `@writes`.
-            values: (K, E, ...) float32, as `model_values` returns it.
+            values: (K, E, ...) float32, as `model_values` returns it for the same elements and column.
             env_ids: (K,) int64, a subset of the rows being reset.
+            element_ids: As of `model_values`.
+            column: As of `model_values`.
 
         Raises:
             KeyError: No such field can differ per row; the message lists the nearest.
             RuntimeError: The field was not declared by any term, or no reset is being staged.
             TypeError: `values` is no float32 tensor.
-            ValueError: `values` has another shape.
+            ValueError: `values` has another shape, or there is no such element or column.
         """
         owner = f"{self._layout.name}.write_model"
-        self._staging.write_model(field, values, env_ids, self._elements(field), owner)
+        part = self._part(field, element_ids, column, owner)
+        self._staging.write_model(field, values, env_ids, part, owner)
 
-    def _elements(self, field: str) -> Index:
-        return self._own.get(field.partition("_")[0], slice(None))
+    def _part(self, field: str, element_ids: Index, column: int | None, owner: str) -> FieldPart:
+        """Returns where in a model field some of the entity's own elements lie."""
+        own = self._own.get(field.partition("_")[0], slice(None))
+        if isinstance(element_ids, slice) and element_ids == slice(None):
+            return FieldPart(own, column)
+        try:
+            if isinstance(own, torch.Tensor):
+                return FieldPart(own[element_ids], column)
+            all_ids = range(own.start, own.stop)
+            if isinstance(element_ids, slice):
+                return FieldPart(slice(all_ids[element_ids].start, all_ids[element_ids].stop), column)
+            return FieldPart(
+                torch.arange(own.start, own.stop, device=element_ids.device)[element_ids], column
+            )
+        except (IndexError, TypeError) as error:
+            raise ValueError(
+                f"{owner}: element_ids leave what {self._layout.name!r} has of {field!r}; "
+                "take them from Entity.element_ids"
+            ) from error

@@ -74,7 +74,7 @@ class TorchEnv(EnvBase, ABC):
         check_actions(actions, self.num_envs, self.num_actions, self.device, owner)
         # Buffers outlive a step, and must not grow the graph of an action or of a term's module.
         with torch.no_grad():
-            return self._checked_step(actions.detach(), owner)
+            return self._checked_step(actions.detach() if actions.requires_grad else actions, owner)
 
     def _checked_step(self, actions: torch.Tensor, owner: str) -> TorchEnvState:
         started = time.perf_counter()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
@@ -16,7 +16,6 @@ from unilab_core.env_cfg import TorchEnvCfg
 from unilab_core.env_properties import EnvProperties
 from unilab_core.env_state import check_state, pack_state
 from unilab_core.errors import ConfigError
-from unilab_core.host_terms import HostTermRunner
 from unilab_core.io import BackendIO, make_io
 from unilab_core.nan_guard import NanGuard
 from unilab_core.process_device import resolve_device
@@ -116,6 +115,9 @@ class EnvBase(EnvProperties, ABC):
         self._pending: set[int] = set(range(n))  # host memory: the device need not be asked
         self._unjudged = False
         """Whether rows were reset whose observations no verdict has seen yet."""
+        self._state = TorchEnvState(
+            self._obs, self._reward, self._terminated, self._truncated, {"log": {}, "timing": {}}
+        )
         self._guard = NanGuard(self.cfg.nan_guard, self._obs)
         registry = self._make_registry(())
         self._recorded = record_reads(
@@ -127,6 +129,8 @@ class EnvBase(EnvProperties, ABC):
             self._validate_payload,
             lambda observed: check_observations(self._name, groups, observed, n),
         )
+        if self._recorded.step_parts:
+            self._check_asked({"row_write:an event or command": ()})
         self._io.freeze()
         self._registry = self._make_registry([self._io.column(key) for key in self._io.keys])
         self._transaction = ResetTransaction(
@@ -136,9 +140,6 @@ class EnvBase(EnvProperties, ABC):
             self._registry,
             validate=self._validate_payload,
             owner=f"{self._name}.reset",
-        )
-        self._state = TorchEnvState(
-            self._obs, self._reward, self._terminated, self._truncated, {"log": {}, "timing": {}}
         )
         self._commit_startup(torch.arange(n, device=device))
 
@@ -171,8 +172,10 @@ class EnvBase(EnvProperties, ABC):
         askers = dict(self._asked())
         if self.cfg.nan_guard is not None:
             askers["snapshot:cfg.nan_guard"] = ("cfg.nan_guard; set it to None",)
-        capabilities = self._backend.get_tensor_capabilities()
-        check_declared(capabilities, self.declared, askers, owner=self._name)
+        self._check_asked(askers)
+
+    def _check_asked(self, askers: Mapping[str, Sequence[str]]) -> None:
+        check_declared(self._backend.get_tensor_capabilities(), self.declared, askers, owner=self._name)
 
     def _make_registry(self, packets: Any) -> RowStateRegistry:  # noqa: ANN401 - a sequence of tensors
         stop = (
@@ -188,7 +191,6 @@ class EnvBase(EnvProperties, ABC):
                 Staging,
             ),
             *(ResetTransaction, RowStateRegistry, TorchEnvState, NanGuard, BaseException, Wrenches, Recorded),
-            HostTermRunner,
         )
         roots = {"": self, **self._row_state_roots()}
         return RowStateRegistry(roots, self.num_envs, stop=stop, skip_storage=packets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import torch
 
@@ -69,8 +69,14 @@ class HostTermRunner:
     """A host term of one environment, called like any other: `runner(env, **params)`.
 
     Its result is kept until columns change again (the read of a step, a flush of what events wrote, a reset, a loaded
-    state) or it is called with other parameters, so that no row ever sees values from before its own reset.
+    state) or it is called with other parameters, so that no row ever sees values from before its own reset. A rejected
+    reset puts back what was kept, so that the term runs as often as if nobody had tried.
     """
+
+    row_settings: ClassVar[tuple[str, ...]] = (
+        *("_call", "_keys", "_label", "_n", "_version", "_params", "_values"),
+    )
+    """What is kept follows from the columns; what the term itself remembers is state like that of any other."""
 
     def __init__(self, call: Callable[..., Any], env: _Env, label: str) -> None:
         """Adds the term's columns to what every step reads; for the construction of terms.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -51,6 +51,7 @@ class BackendIO(ABC):
         self.frozen = False
         self.version = 0
         self.host_bytes: dict[str, int] = {}
+        self._host_callers: set[str] = set()
         self._closed = False
         for key in STATE_FIELDS:
             self.column(key)
@@ -180,6 +181,13 @@ class BackendIO(ABC):
     def count_bad_rows(self) -> None:
         """Counts the flags of bad rows, which the caller found not to be all false: they were moved to the device."""
 
+    def host_callers(self, call: Callable[[], object]) -> frozenset[str]:
+        """Returns whose columns are copied to the host when `call` is made after columns have changed."""
+        self.version += 1
+        self._host_callers.clear()
+        call()
+        return frozenset(self._host_callers)
+
     @abstractmethod
     def host_columns(self, keys: Sequence[str], label: str) -> dict[str, torch.Tensor]:
         """Returns new copies of columns in host memory, by key, (N, width) float32: one transfer for all keys.
@@ -258,20 +266,20 @@ class HostBridgeIO(BackendIO):
 
     def read(self) -> None:
         """One read transfer."""
-        self.version += 1
         self.plan.read()
+        self.version += 1
 
     def apply_reset(self, mask: torch.Tensor, payload: ResetPayload) -> None:
         """One reset transfer and one selected read."""
-        self.version += 1
         self.plan.apply_reset(mask, payload)
         self.plan.read_selected()
+        self.version += 1  # a rejected reset has changed nothing
 
     def write_rows(self, mask: torch.Tensor, payload: ResetPayload) -> None:
         """One write transfer and one selected read."""
-        self.version += 1
         self.plan.write_rows(mask, payload)
         self.plan.read_selected()
+        self.version += 1
 
     def bad_rows(self) -> torch.Tensor:
         """The engine's word is in host memory, where asking waits for nobody; it moves only if some row is bad."""
@@ -294,6 +302,7 @@ class HostBridgeIO(BackendIO):
         packed = torch.cat(columns, dim=1)
         self._count_host(packed.nbytes)
         self.host_bytes[label] = packed.nbytes
+        self._host_callers.add(label)
         parts = torch.split(packed.to("cpu"), [column.shape[1] for column in columns], dim=1)
         return dict(zip(keys, parts, strict=True))
 
@@ -345,14 +354,17 @@ class ResidentIO(BackendIO):
 
     def read(self) -> None:
         """The views are current already."""
+        self.version += 1
 
     def apply_reset(self, mask: torch.Tensor, payload: ResetPayload) -> None:
         """Commits on the device."""
         self._backend.apply_reset(mask, payload)
+        self.version += 1
 
     def write_rows(self, mask: torch.Tensor, payload: ResetPayload) -> None:
         """Writes on the device."""
         self._backend.write_rows(mask, payload)
+        self.version += 1
 
     def count_verdict(self, num_bytes: int) -> None:
         """Nothing crosses a bridge."""

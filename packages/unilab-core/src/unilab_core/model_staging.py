@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 
 from unilab_core.errors import nearest
 from unisim.model_layout import ModelLayout
 from unisim.randomization import MODEL_FIELDS
 
-__all__ = ["ModelStaging"]
+__all__ = ["FieldPart", "ModelStaging"]
 
 Elements = slice | torch.Tensor
+
+
+class FieldPart(NamedTuple):
+    """What of a model field is meant: which elements, and which column of each; None means all columns."""
+
+    elements: Elements
+    column: int | None = None
 
 
 class ModelStaging:
@@ -45,12 +54,13 @@ class ModelStaging:
             self._is_staged[name].zero_()
         self._touched.clear()
 
-    def check_field(self, field: str, owner: str) -> None:
-        """Checks that a field may be written.
+    def check_field(self, field: str, part: FieldPart, owner: str) -> None:
+        """Checks that a part of a field may be read and written.
 
         Raises:
             KeyError: No such field can differ per row; the message lists the nearest.
             RuntimeError: It was not declared.
+            ValueError: It has no such column.
         """
         if field not in MODEL_FIELDS:
             raise KeyError(f"{owner}: unknown model field {field!r}; {nearest(field, MODEL_FIELDS)}")
@@ -59,24 +69,25 @@ class ModelStaging:
                 f"{owner}: model field {field!r} was not declared before the backend was made; "
                 f"put @writes({field!r}) on the term"
             )
+        shape = self.baseline[field].shape[1:]
+        if part.column is not None and (len(shape) < 2 or not 0 <= part.column < shape[1]):
+            raise ValueError(f"{owner}: {field} has no column {part.column}; a row of it is {tuple(shape)}")
 
-    def values(self, field: str, env_ids: torch.Tensor, elements: Elements, *, staging: bool) -> torch.Tensor:
+    def values(self, field: str, env_ids: torch.Tensor, part: FieldPart, *, staging: bool) -> torch.Tensor:
         """Returns (K, E, ...) fresh: what this phase staged, else the baseline; outside of a phase, `current`."""
         if not staging:
-            return self.current[field][env_ids][:, elements]
-        staged, is_staged = self._staged[field][env_ids], self._is_staged[field][env_ids]
-        return torch.where(is_staged, staged, self.baseline[field][env_ids])[:, elements]
+            return _take(self.current[field], env_ids, part)
+        baseline, staged = (_take(of[field], env_ids, part) for of in (self.baseline, self._staged))
+        return torch.where(_take(self._is_staged[field], env_ids, part), staged, baseline)
 
-    def write(
-        self, field: str, values: object, env_ids: torch.Tensor, elements: Elements, owner: str
-    ) -> None:
+    def write(self, field: str, values: object, env_ids: torch.Tensor, part: FieldPart, owner: str) -> None:
         """Stages (K, E, ...) values.
 
         Raises:
             TypeError: Not a float32 tensor.
             ValueError: Another shape.
         """
-        expected = (env_ids.numel(), *self._staged[field][:, elements].shape[1:])
+        expected = (env_ids.numel(), *_column(self._staged[field], part)[:, part.elements].shape[1:])
         if not isinstance(values, torch.Tensor) or values.dtype != torch.float32:
             got = values.dtype if isinstance(values, torch.Tensor) else type(values).__name__
             raise TypeError(f"{owner}: {field} is {got}, expected a float32 tensor")
@@ -84,11 +95,11 @@ class ModelStaging:
             raise ValueError(f"{owner}: {field} has shape {tuple(values.shape)}, expected {expected}")
         if field not in self._touched:
             self._touched.append(field)
-        rows: tuple[torch.Tensor | slice, ...] = (env_ids, elements)
-        if isinstance(elements, torch.Tensor):
-            rows = (env_ids[:, None], elements)
-        self._staged[field][rows] = values
-        self._is_staged[field][rows] = True
+        rows: tuple[torch.Tensor | slice, ...] = (env_ids, part.elements)
+        if isinstance(part.elements, torch.Tensor):
+            rows = (env_ids[:, None], part.elements)
+        _column(self._staged[field], part)[rows] = values
+        _column(self._is_staged[field], part)[rows] = True
 
     def payload(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """Returns (K, ...) of each field that was written; elements that were not keep what the row holds."""
@@ -105,3 +116,12 @@ class ModelStaging:
             self.current[name][ids] = values
             if as_baseline:
                 self.baseline[name][ids] = values
+
+
+def _column(values: torch.Tensor, part: FieldPart) -> torch.Tensor:
+    """Returns the column that is meant of all elements, a view; all columns where none is named."""
+    return values if part.column is None else values[..., part.column]
+
+
+def _take(values: torch.Tensor, env_ids: torch.Tensor, part: FieldPart) -> torch.Tensor:
+    return _column(values, part)[env_ids][:, part.elements]

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from unilab_core.kept_reads import KeptReads
 from unisim.packets import ACCELERATION_FIELDS, BODY_FIELDS, STATE_FIELDS
 
 __all__ = ["BodyHandle", "check_keys", "declared_reads", "reads"]
@@ -58,31 +59,44 @@ def declared_reads(function: Callable[..., Any]) -> tuple[str, ...]:
 class BodyHandle:
     """World pose and velocity of K bodies or sites; making the handle reads nothing, reading a field does."""
 
-    def __init__(self, column: Callable[[str], torch.Tensor], keys: Sequence[str]) -> None:
-        """Remembers where the columns come from; `keys` are `"body:..."` or `"site:..."`."""
+    def __init__(self, column: Callable[[str], torch.Tensor], keys: Sequence[str], kept: KeptReads) -> None:
+        """Remembers where the columns come from.
+
+        Args:
+            column: Returns the columns of a key.
+            keys: `"body:..."` or `"site:..."`, K of them.
+            kept: Keeps what is derived from columns until they change.
+        """
         self._column = column
         self._keys = tuple(keys)
+        self._kept = kept
 
     def _field(self, name: str) -> torch.Tensor:
+        return self._kept.get((name, self._keys), lambda: torch.stack(self._parts(name), dim=1))
+
+    def _parts(self, name: str) -> list[torch.Tensor]:
         start, stop = BODY_FIELDS[name]
-        return torch.stack([self._column(key)[:, start:stop] for key in self._keys], dim=1)
+        return [
+            self._kept.view((name, key), lambda key=key: self._column(key)[:, start:stop])  # type: ignore[misc]
+            for key in self._keys
+        ]
 
     @property
     def pos_w(self) -> torch.Tensor:
-        """(N, K, 3) position of the frame in the world, m; fresh tensor."""
+        """(N, K, 3) position of the frame in the world, m; to be read only."""
         return self._field("pos_w")
 
     @property
     def quat_w(self) -> torch.Tensor:
-        """(N, K, 4) orientation in the world, wxyz; fresh tensor."""
+        """(N, K, 4) orientation in the world, wxyz; to be read only."""
         return self._field("quat_w")
 
     @property
     def lin_vel_w(self) -> torch.Tensor:
-        """(N, K, 3) velocity of the frame's origin in the world, m/s; fresh tensor."""
+        """(N, K, 3) velocity of the frame's origin in the world, m/s; to be read only."""
         return self._field("lin_vel_w")
 
     @property
     def ang_vel_w(self) -> torch.Tensor:
-        """(N, K, 3) angular velocity in the world, rad/s; fresh tensor."""
+        """(N, K, 3) angular velocity in the world, rad/s; to be read only."""
         return self._field("ang_vel_w")

@@ -49,11 +49,13 @@ class Recorded:
         reset_fields: The model fields that resets write.
         step_parts: The parts of the state that events and commands of a step write.
         timers: Names of the timers that the verdict of a step carries.
+        observed_hosts: Host terms that observations ask for, which run again for rows that reset.
     """
 
     reset_fields: set[str] = field(default_factory=set)
     step_parts: set[Part] = field(default_factory=set)
     timers: tuple[str, ...] = ()
+    observed_hosts: frozenset[str] = frozenset()
 
 
 def check_groups(owner: str, spec: Mapping[str, int]) -> dict[str, int]:
@@ -152,6 +154,9 @@ def record_reads(
         for label, call in _calls(env, io, staging, ids, control_width, validate, recorded):
             with_label(label, call)
         with_label("observations", lambda: check(env._observe(None)))
+        recorded.observed_hosts = io.host_callers(
+            lambda: with_label("observations of a reset", lambda: env._observe(ids))
+        )
         registry.check_constants(saved)
         registry.restore(saved)
         with io.random_values(_RANDOM_SEED):

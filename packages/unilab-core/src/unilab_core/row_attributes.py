@@ -46,7 +46,8 @@ def put_attributes(owner: object, attributes: Mapping[str, Any]) -> None:
 def rules_of(kind: type) -> Mapping[str, Rule]:
     """Returns how attributes of a class are kept, where it says so, its bases included.
 
-    `row_settings` names attributes that say how an object was made: undone like any other, but no part of a state.
+    `row_settings` names attributes that say how an object was made: undone like any other, but no part of a state; an
+    object that one of them holds goes by the rules of its own class.
     `row_records` names dicts whose keys never change: each item is state of its own, and keeps its kind.
     """
     rules: dict[str, Rule] = {}

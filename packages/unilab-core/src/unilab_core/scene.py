@@ -68,6 +68,7 @@ class Entity:
         ]
         self._device = device
         self._joint_cache: dict[SceneEntityCfg, Index] = {}
+        self._element_cache: dict[tuple[SceneEntityCfg, ElementKind], Index] = {}
         self.data = EntityData(layout, model, joints, io, staging, wrenches, device, self._names)
 
     def _names(self, cfg: SceneEntityCfg, kind: str) -> list[str]:
@@ -100,12 +101,16 @@ class Entity:
         Raises:
             ValueError: A name matches nothing of this entity; the message lists the nearest.
         """
-        if kind != "dof":
-            names: tuple[str, ...] = getattr(self, f"{kind}_names")
-            return column_index([names.index(name) for name in self._names(cfg, kind)], self._device)
-        if cfg.joint_names is None:
-            return slice(0, len(self._dofs))
-        return column_index([self._dofs.index(name) for name in self._names(cfg, "joint")], self._device)
+        index = self._element_cache.get((cfg, kind))
+        if index is None:
+            if kind == "dof" and cfg.joint_names is None:
+                index = slice(0, len(self._dofs))
+            else:
+                all_names = self._dofs if kind == "dof" else list(getattr(self, f"{kind}_names"))
+                names = self._names(cfg, "joint" if kind == "dof" else kind)
+                index = column_index([all_names.index(name) for name in names], self._device)
+            self._element_cache[cfg, kind] = index
+        return index
 
     def control_ranges(self, names: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns (K,) lowest and (K,) highest control of this entity's actuators `names`; may be infinite.

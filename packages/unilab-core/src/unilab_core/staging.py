@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from unilab_core.model_staging import Elements, ModelStaging
+from unilab_core.model_staging import FieldPart, ModelStaging
 from unilab_core.reset_selectors import ResetMaskBuffer
 from unisim.model_layout import ModelLayout
 from unisim.reset import ResetPayload
@@ -176,18 +176,19 @@ class Staging:
             # No term waits for the device: the note is read once, with the payload.
             self._outside |= ~self.mask[env_ids].all()
 
-    def model_values(self, field: str, env_ids: torch.Tensor, elements: Elements, owner: str) -> torch.Tensor:
+    def model_values(self, field: str, env_ids: torch.Tensor, part: FieldPart, owner: str) -> torch.Tensor:
         """Returns (K, E, ...) values of a model field to randomise from; outside of a reset what the rows hold.
 
         Raises:
             KeyError: No such field can differ per row; the message lists the nearest.
             RuntimeError: The field was not declared.
+            ValueError: It has no such column.
         """
-        self.model.check_field(field, owner)
-        return self.model.values(field, env_ids, elements, staging=self.is_reset)
+        self.model.check_field(field, part, owner)
+        return self.model.values(field, env_ids, part, staging=self.is_reset)
 
     def write_model(
-        self, field: str, values: torch.Tensor, env_ids: torch.Tensor, elements: Elements, owner: str
+        self, field: str, values: torch.Tensor, env_ids: torch.Tensor, part: FieldPart, owner: str
     ) -> None:
         """Stages (K, E, ...) values of a model field.
 
@@ -195,14 +196,14 @@ class Staging:
             KeyError: No such field can differ per row; the message lists the nearest.
             RuntimeError: The field was not declared, or no reset is being staged.
             TypeError: The values are no float32 tensor.
-            ValueError: The values have another shape.
+            ValueError: The values have another shape, or the field has no such column.
         """
-        self.model.check_field(field, owner)
+        self.model.check_field(field, part, owner)
         if not self.is_reset:
             raise RuntimeError(f"{owner}: model fields are written by reset and startup events only")
         self._check_ids(env_ids, owner)
         self._note_rows(env_ids)
-        self.model.write(field, values, env_ids, elements, owner)
+        self.model.write(field, values, env_ids, part, owner)
 
     # ------------------------------------------------------------------ payloads
 

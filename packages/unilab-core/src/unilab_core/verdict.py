@@ -119,10 +119,21 @@ def read_verdict(
     Returns:
         Whether all values of each tensor are finite, by name; and whether any element of each flag is set.
     """
-    facts = [torch.isfinite(values).all() for values in tensors.values()]
-    facts += [flag.any() if flag.ndim else flag for flag in flags]
-    verdict: list[bool] = torch.stack(facts).tolist()
-    return dict(zip(tensors, verdict, strict=False)), verdict[len(tensors) :]
+    # Few operators, for this runs twice a step: the largest magnitude is NaN or infinite where any value is.
+    full = {name: values for name, values in tensors.items() if values.numel()}
+    facts = []
+    if full:
+        norms = [torch.linalg.vector_norm(values, torch.inf) for values in full.values()]
+        facts.append(torch.stack(norms) < torch.inf)
+    rows, single = [flag for flag in flags if flag.ndim], [flag for flag in flags if not flag.ndim]
+    if rows:
+        facts.append(torch.stack(rows).any(dim=1))
+    if single:
+        facts.append(torch.stack(single))
+    read = iter(torch.cat(facts).tolist()) if facts else iter(())
+    finite = {name: next(read) if name in full else True for name in tensors}
+    by_rows, by_all = [next(read) for _ in rows], [next(read) for _ in single]
+    return finite, [by_rows.pop(0) if flag.ndim else by_all.pop(0) for flag in flags]
 
 
 def non_finite_rows(tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:

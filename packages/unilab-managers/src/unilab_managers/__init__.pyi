@@ -14,9 +14,12 @@ from .managers.action_manager import ActionTerm as ActionTerm
 from .managers.action_manager import ActionTermCfg as ActionTermCfg
 from .managers.command_manager import CommandTerm as CommandTerm
 from .managers.command_manager import CommandTermCfg as CommandTermCfg
+from .noise import AdditiveBiasNoiseCfg as AdditiveBiasNoiseCfg
 from .noise import ConstantNoiseCfg as ConstantNoiseCfg
 from .noise import GaussianNoiseCfg as GaussianNoiseCfg
 from .noise import NoiseCfg as NoiseCfg
+from .noise import NoiseModel as NoiseModel
+from .noise import NoiseModelCfg as NoiseModelCfg
 from .noise import UniformNoiseCfg as UniformNoiseCfg
 from .reset_owner import ResetOwnerCfg as ResetOwnerCfg
 from .wrenches import applies_wrench as applies_wrench

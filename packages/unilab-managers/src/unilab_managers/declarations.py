@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from unilab_core.host_terms import is_host_term
 from unilab_core.writes import declared_writes
-from unilab_managers.cfg.term import TermCfg
+from unilab_managers.cfg.term import TermCfg, called
 from unilab_managers.env_cfg import TermsCfg
 from unilab_managers.wrenches import wrench_bodies
 from unisim.contract import Declared
@@ -68,7 +67,7 @@ def _terms(cfg: TermsCfg) -> Iterator[tuple[str, object]]:
 def _asks(term: object) -> Iterator[str]:
     """Yields the keys that one term asks for, declared on its function, its class or the class of its config."""
     func: Any = getattr(term, "func", type(term))
-    parts = (func, func.__call__) if inspect.isclass(func) and "__call__" in vars(func) else (func,)
+    parts = tuple(dict.fromkeys((func, called(func) or func)))
     for field in dict.fromkeys(field for part in parts for field in declared_writes(part)):
         yield f"model_field:{field}"
     if isinstance(term, TermCfg):

@@ -58,8 +58,8 @@ def describe_terms(
 def _bound_terms(
     cfgs: Mapping[str, Cfg], manager: ManagerBase, scene: EntityScene
 ) -> Iterator[TermDescription]:
-    for name, cfg in cfgs.items():
-        data = cfg.model_copy(update={"params": manager.get_params(name)}).to_data()
+    for name in cfgs:
+        data = manager.cfg_now(name).to_data()
         if isinstance(manager, RewardManager):
             data["weight"] = manager.get_weight(name)
         if isinstance(manager, TerminationManager):

@@ -94,7 +94,7 @@ class ManagerBasedRlEnv(TorchEnv):
                     declared=declared_by(cfg),
                 )
             except CapabilityError as error:
-                raise CapabilityError(f"{error}{_who_asked(cfg)}") from error
+                raise CapabilityError(f"{error}{_who_asked(cfg, str(error))}") from error
         super().__init__(backend, cfg, device=device, seed=seed, autoreset=autoreset)
 
     def _asked(self) -> Mapping[str, Sequence[str]]:
@@ -285,7 +285,11 @@ class ManagerBasedRlEnv(TorchEnv):
         ]
 
 
-def _who_asked(cfg: ManagerBasedRlEnvCfg) -> str:
-    """Says which terms asked for what the backend must be able to do."""
-    asked = [f"{', '.join(who)} ({key.partition(':')[2]})" for key, who in asked_by(cfg).items()]
+def _who_asked(cfg: ManagerBasedRlEnvCfg, problem: str) -> str:
+    """Says which terms asked for what a backend's refusal names."""
+    asked = [
+        f"{', '.join(who)} ({name})"
+        for key, who in asked_by(cfg).items()
+        if (name := key.partition(":")[2]) and repr(name) in problem
+    ]
     return f"; asked by {', '.join(asked)}" if asked else ""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import textwrap
+import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from unilab_core.description import EnvDescription, TermDescription
 from unilab_core.timing import seconds_to_steps
+from unilab_managers.cfg.observations import ObservationTermCfg
 from unilab_managers.env_cfg import TermsCfg
+from unisim.config import Cfg
+from unisim.import_strings import import_object
 
 __all__ = ["describe_in_text"]
 
@@ -16,16 +21,19 @@ WIDTH = 100
 _GAP = 2
 _NARROWEST = 12
 """No column that has to be wrapped gets narrower than this."""
-_SILENT: Mapping[str, object] = {
-    "noise": None,
-    "clip": None,
-    "scale": None,
-    "history_length": 1,
-    "delay_max_lag": 0,
+_SHORT_NOISE: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "UniformNoiseCfg": ("U", ("n_min", "n_max")),
+    "GaussianNoiseCfg": ("N", ("mean", "std")),
+    "ConstantNoiseCfg": ("const", ("bias",)),
 }
-"""Settings of an observation that are worth no word."""
-_UNSAID = (("operation", "add"), ("preserve_order", False))
-"""Entries of a nested config that are worth no word."""
+"""Noise as it is written in formulas: what of its config stands in brackets."""
+_ALWAYS_SAID = ("scale", "offset", "lin_vel_x", "lin_vel_y", "ang_vel_z")
+"""Settings of actions and commands that matter too where they are left as they are by default."""
+_TIED = "\N{NO-BREAK SPACE}"
+_BRACKETS = re.compile(r"\([^()]{0,24}\)")
+_CUTS = ",(:="
+"""Behind which a word may be cut."""
+_PIECE = re.compile(r"[^_/:]+|[_/:]")
 
 
 def describe_in_text(head: str, cfg: TermsCfg, description: EnvDescription, num_envs: int) -> str:
@@ -71,18 +79,28 @@ def _head(head: str, cfg: TermsCfg, description: EnvDescription) -> str:
 
 
 def _observations(group: str, labels: Sequence[str], description: EnvDescription) -> str:
+    units = description.units.get(group, ("",) * len(labels))
     rows = []
     for term in description.terms["observations"]:
         owner, _, name = term.name.partition("/")
         if owner == group:
-            places = [i for i, label in enumerate(labels) if label in set(term.columns)]
-            settings = _settings(
-                {k: v for k, v in term.settings.items() if k not in ("unit", "width")}, _SILENT
-            )
-            unit = str(term.settings.get("unit", ""))
-            rows.append((_ranges(places), name, unit, _short_names(term), settings, " ".join(term.reads)))
+            own = set(term.columns)
+            places = [i for i, label in enumerate(labels) if label in own]
+            unit = ", ".join(dict.fromkeys(units[i] for i in places))
+            settings = _observation_settings(term.settings)
+            rows.append((_ranges(places), name, unit, _short_names(term), settings, _reads(term.reads)))
     headers = ("columns", "term", "unit", "names", "settings", "reads")
-    return f"Observations {group}: {len(labels)} columns\n{_table(headers, rows)}"
+    return f"Observations {group}: {_count(len(labels), 'column')}\n{_table(headers, rows)}"
+
+
+def _observation_settings(settings: Mapping[str, Any]) -> str:
+    """Returns what happens to the values, in the order in which it happens."""
+    names = ["noise", "clip", "scale"]
+    if settings["delay_max_lag"]:
+        names += [name for name in settings if name.startswith("delay_")]
+    silent = {name: field.default for name, field in ObservationTermCfg.model_fields.items()}
+    shown = {name: settings[name] for name in [*names, "history_length"]}
+    return _settings(shown, silent | {"history_length": 1})
 
 
 def _actions(description: EnvDescription) -> str:
@@ -90,28 +108,54 @@ def _actions(description: EnvDescription) -> str:
     start = 0
     for term in description.terms["actions"]:
         stop = start + len(term.columns)
-        joints = " ".join((a.joint or a.actuator or "?") for a in description.actions[start:stop])
-        rows.append((_ranges(range(start, stop)), term.name, joints, _settings(term.settings, {})))
+        joints = _names([a.joint or a.actuator or "?" for a in description.actions[start:stop]])
+        rows.append((_ranges(range(start, stop)), term.name, joints, _made_settings(term)))
         start = stop
-    return f"Actions: {start} columns\n{_table(('columns', 'term', 'joints', 'settings'), rows)}"
+    return f"Actions: {_count(start, 'column')}\n{_table(('columns', 'term', 'joints', 'settings'), rows)}"
+
+
+def _made_settings(term: TermDescription) -> str:
+    """Returns the settings of a term that its config makes, without what is left as it is by default."""
+    defaults = {name: value for name, value in _defaults(term.func).items() if name not in _ALWAYS_SAID}
+    return _settings(term.settings, defaults)
+
+
+def _params(term: TermDescription) -> str:
+    """Returns what a term is called with, without what is left as its function has it by default."""
+    func = import_object(term.func)
+    if inspect.isclass(func) and any("__call__" in vars(base) for base in func.__mro__):
+        func = func.__call__
+    defaults = {
+        name: parameter.default.to_data() if isinstance(parameter.default, Cfg) else parameter.default
+        for name, parameter in inspect.signature(func).parameters.items()
+    }
+    return _settings(term.params, defaults)
+
+
+def _defaults(config: str) -> dict[str, object]:
+    """Returns the default of every field of a config class, as plain data; `config` is its import string."""
+    found = import_object(config)
+    if not (isinstance(found, type) and issubclass(found, Cfg)):
+        return {}
+    return {name: field.default for name, field in found.model_fields.items() if not field.is_required()}
 
 
 def _row(kind: str, term: TermDescription) -> tuple[str, ...]:
-    settings, params = dict(term.settings), _settings(term.params, {})
+    settings, params = dict(term.settings), _params(term)
     if kind == "commands":
-        return term.name, " ".join(term.columns), _settings(settings, {})
+        return term.name, " ".join(term.columns), _made_settings(term)
     if kind == "rewards":
-        return term.name, f"{settings['weight']:g}", params, " ".join(term.reads)
+        return term.name, f"{settings['weight']:g}", params, _reads(term.reads)
     if kind == "terminations":
         ends_by = "truncation" if settings["time_out"] else "termination"
-        return term.name, ends_by, params, " ".join(term.reads)
+        return term.name, ends_by, params, _reads(term.reads)
     if kind == "recorders":
         return term.name, params
     mode = str(settings.pop("mode", settings.pop("reduce", "")))
     if settings.get("interval_range_s") is not None:
         low, high = settings["interval_range_s"]
         mode += f" {low:g}-{high:g} s"
-    return (term.name, mode, params, " ".join(term.reads))[: 4 if kind == "metrics" else 3]
+    return (term.name, mode, params, _reads(term.reads))[: 4 if kind == "metrics" else 3]
 
 
 def _control(description: EnvDescription) -> str:
@@ -127,7 +171,7 @@ def _control(description: EnvDescription) -> str:
         bounds = "" if actuator.ctrl_range is None else _value(actuator.ctrl_range)
         rows.append((str(i), label, bounds, home, *(_maybe(g) for g in (actuator.kp, actuator.kd))))
     headers = ("column", "control", "range", "default", "kp", "kd")
-    return f"Control: {len(rows)} columns\n{_table(headers, rows)}"
+    return f"Control: {_count(len(rows), 'column')}\n{_table(headers, rows)}"
 
 
 def _ledger(description: EnvDescription, num_envs: int) -> str:
@@ -142,54 +186,105 @@ def _ledger(description: EnvDescription, num_envs: int) -> str:
         )
         for packet in description.ledger
     ]
-    return f"Ledger of a step, {num_envs} rows\n{_table(('when', 'packet', 'transfers', 'bytes'), rows)}"
+    return f"Ledger of a step, {_count(num_envs, 'row')}\n{_table(('when', 'packet', 'transfers', 'bytes'), rows)}"
 
 
 # ---------------------------------------------------------------- values in few characters
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def _maybe(value: float | None) -> str:
-    return "" if value is None else f"{value:g}"
+    return "" if value is None else _number(value)
+
+
+def _number(value: float) -> str:
+    return f"{value:g}" if float(value).is_integer() else f"{value:.4g}"
 
 
 def _value(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
-        return f"{value:g}"
+        return _number(value)
     if isinstance(value, list | tuple):
+        if value and all(isinstance(item, str) for item in value):
+            return _names(value, between=", ", around="()")
         return "(" + ", ".join(_value(item) for item in value) + ")"
     if isinstance(value, Mapping):
-        kind = str(value.get("_target_", "")).rpartition(":")[2].removesuffix("Cfg")
-        value = {k: v for k, v in value.items() if k != "_target_"}
-        inside = ", ".join(
-            f"{k}={_value(v)}" for k, v in value.items() if (k, v) not in _UNSAID and v is not None
-        )
-        return f"{kind}({inside})" if kind else "{" + inside + "}"
+        return _config(value) if "_target_" in value else "{" + _entries(value) + "}"
     return "none" if value is None else str(value)
+
+
+def _config(data: Mapping[str, Any]) -> str:
+    """Returns a nested config as `Kind(name=value)`, without what is left as it is by default; noise in short."""
+    target = str(data["_target_"])
+    kind = target.rpartition(":")[2]
+    fields = {name: value for name, value in data.items() if name != "_target_"}
+    if kind in _SHORT_NOISE:
+        letter, names = _SHORT_NOISE[kind]
+        before = {"add": "", "scale": "x ", "abs": "= "}[fields["operation"]]
+        return f"{before}{letter}({', '.join(_value(fields[name]) for name in names)})"
+    return f"{kind.removesuffix('Cfg')}({_settings(fields, _defaults(target))})"
+
+
+def _entries(values: Mapping[str, Any]) -> str:
+    """Returns `name=value` of a mapping; names of equal values share one: `{x,y}=(0, 1)`."""
+    names: dict[str, list[str]] = {}
+    for name, value in values.items():
+        names.setdefault(_value(value), []).append(name)
+    return ", ".join(
+        f"{own[0] if len(own) == 1 else '{' + ','.join(own) + '}'}={value}" for value, own in names.items()
+    )
 
 
 def _settings(values: Mapping[str, Any], silent: Mapping[str, object]) -> str:
     """Returns `name=value` pairs; what is not set, and what is as in `silent`, is left out."""
-    shown = {
-        name: value
+    return ", ".join(
+        f"{name}={_value(value)}"
         for name, value in values.items()
         if value is not None
-        and value != ()
-        and value != {}
-        and not (name in silent and silent[name] == value)
-    }
-    if "delay_max_lag" in silent and not values.get("delay_max_lag"):
-        shown = {name: value for name, value in shown.items() if not name.startswith("delay_")}
-    return ", ".join(f"{name}={_value(value)}" for name, value in shown.items())
+        and value not in ((), [], {})
+        and not (name in silent and _value(silent[name]) == _value(value))
+    )
 
 
 def _short_names(term: TermDescription) -> str:
     """Returns the columns' names without the term's own, each once."""
     name = term.name.partition("/")[2]
-    inner = [column.removeprefix(name).partition("[t-")[0].strip("[]") for column in term.columns]
+    inner = [re.sub(r"\[t-\d+\]$", "", column.removeprefix(name)).strip("[]") for column in term.columns]
     inner = list(dict.fromkeys(inner))
-    return "" if inner == [str(i) for i in range(len(inner))] else " ".join(inner)
+    owners = {column.partition(":")[0] for column in inner}
+    if len(owners) == 1:  # columns of an action, which has no other term than this
+        inner = [column.rpartition(":")[2] for column in inner]
+    return "" if inner == [str(i) for i in range(len(inner))] else _names(inner)
+
+
+def _reads(keys: Sequence[str]) -> str:
+    """Returns the keys of a read packet, those of a kind together."""
+    kinds: dict[str, list[str]] = {}
+    for key in keys:
+        kinds.setdefault(key.partition(":")[0], []).append(key)
+    return " ".join(_names(own) for own in kinds.values())
+
+
+def _names(names: Sequence[str], *, between: str = " ", around: str = "") -> str:
+    """Returns names in a row, or as a shell would expand them: `{FR,FL}_{hip,calf}` for FR_hip FR_calf FL_hip FL_calf.
+
+    Args:
+        names: The names.
+        between: What stands between them in a row.
+        around: Nothing, or the brackets around a row of several.
+    """
+    pieces = [_PIECE.findall(name) for name in names]
+    if len(names) > 1 and len(pieces[0]) > 1 and len({len(found) for found in pieces}) == 1:
+        choices = [list(dict.fromkeys(column)) for column in zip(*pieces, strict=True)]
+        if ["".join(choice) for choice in product(*choices)] == list(names):
+            return "".join(one[0] if len(one) == 1 else "{" + ",".join(one) + "}" for one in choices)
+    row = between.join(names)
+    return row if not around or len(names) == 1 else around[0] + row + around[1]
 
 
 def _ranges(places: Sequence[int]) -> str:
@@ -211,13 +306,42 @@ def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     used = [i for i in range(len(headers)) if any(row[i] for row in rows)]
     cells = [[headers[i] for i in used], *([row[i] for i in used] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(used))]
-    while sum(widths) + _GAP * len(widths) > WIDTH and max(widths, default=0) > _NARROWEST:
-        widths[widths.index(max(widths))] -= 1
+    words = [max(len(word) for row in cells for word in _words(row[i])) for i in range(len(used))]
+    while sum(widths) + _GAP * len(widths) > WIDTH:
+        # Columns whose words stay whole get narrower first, the widest before all others.
+        loose = [i for i, width in enumerate(widths) if width > max(words[i], _NARROWEST)]
+        narrowing = loose or [i for i, width in enumerate(widths) if width > _NARROWEST]
+        if not narrowing:
+            break
+        widths[max(narrowing, key=widths.__getitem__)] -= 1
     return "\n".join(line for row in cells for line in _lines(row, widths))
 
 
 def _lines(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-    wrapped = [textwrap.wrap(cell, width) or [""] for cell, width in zip(row, widths, strict=True)]
+    wrapped = [_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
     for i in range(max(map(len, wrapped), default=0)):
         parts = [(cell[i] if i < len(cell) else "").ljust(w) for cell, w in zip(wrapped, widths, strict=True)]
         yield ("  " + (" " * _GAP).join(parts)).rstrip()
+
+
+def _words(cell: str) -> list[str]:
+    """Returns the parts between which a cell may be wrapped; short brackets stay whole."""
+    tied = _BRACKETS.sub(lambda found: found[0].replace(" ", _TIED), cell)
+    return [word.replace(_TIED, " ") for word in tied.split()] or [""]
+
+
+def _wrapped(cell: str, width: int) -> list[str]:
+    """Returns a cell in lines of at most `width`; a word longer than a line is cut behind a comma or the like."""
+    lines = [""]
+    for word in _words(cell):
+        if len(lines[-1]) + bool(lines[-1]) + len(word) <= width:
+            lines[-1] = f"{lines[-1]} {word}".lstrip()
+            continue
+        if lines[-1]:
+            lines.append("")
+        while len(word) > width:
+            cut = max((i for i in range(1, width + 1) if word[i - 1] in _CUTS), default=width)
+            lines[-1:] = [word[:cut], ""]
+            word = word[cut:].lstrip()
+        lines[-1] = word
+    return lines

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from unilab_core.entity_cfg import SceneEntityCfg
 from unilab_core.errors import ConfigError
-from unilab_managers.cfg.term import TermCfg
+from unilab_managers.cfg.term import TermCfg, called
 
 __all__ = ["applies_wrench", "wrench_bodies"]
 
@@ -23,7 +23,7 @@ def applies_wrench(term: F) -> F:
 
 
 def wrench_bodies(cfg: TermCfg) -> tuple[SceneEntityCfg, ...]:
-    """Returns whose bodies a term pushes: its parameters that are a `SceneEntityCfg` with `body_names`.
+    """Returns whose bodies a term pushes: its parameters, defaults too, that are a `SceneEntityCfg` with `body_names`.
 
     Args:
         cfg: A term; one whose function or class is not marked by `@applies_wrench` pushes nothing.
@@ -33,10 +33,11 @@ def wrench_bodies(cfg: TermCfg) -> tuple[SceneEntityCfg, ...]:
     """
     if not getattr(cfg.func, _ATTRIBUTE, False):
         return ()
-    given = [value for value in cfg.params.values() if isinstance(value, SceneEntityCfg)]
+    params = cfg.all_params().values()
+    given = [value for value in params if isinstance(value, SceneEntityCfg)]
     found = tuple(value for value in given if value.body_names is not None)
     if not found:
-        target = cfg.func.__call__ if inspect.isclass(cfg.func) else cfg.func
+        target = called(cfg.func) or cfg.func
         names = [n for n in inspect.signature(target).parameters if n not in ("self", *cfg.leading)]
         raise ConfigError(
             f"{cfg.func.__name__} pushes bodies, and none of its parameters {names} names any; "

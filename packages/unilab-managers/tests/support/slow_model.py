@@ -107,7 +107,9 @@ class Row:
         a, b = self.terms["frame_a"].shown, self.terms["frame_b"].shown
         return {
             "obs": [*corrupted(self.seen), *self.terms["late"].flat(), *self.terms["wander"].flat()],
-            "critic": [value for frame_a, frame_b in zip(a, b, strict=True) for value in (*frame_a, *frame_b)],
+            "critic": [
+                value for frame_a, frame_b in zip(a, b, strict=True) for value in (*frame_a, *frame_b)
+            ],
         }
 
     # ------------------------------------------------------------------ a step

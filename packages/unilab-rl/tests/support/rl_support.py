@@ -14,6 +14,7 @@ import torch
 
 from unilab_core import (
     CapabilityError,
+    ConfigError,
     EnvDescription,
     EnvFaultedError,
     NonFiniteError,
@@ -24,7 +25,9 @@ from unilab_core import (
 from unilab_rl import BudgetCfg, Iteration, LearnerCfg, LearnerState, RunConfig
 
 Verdict = Callable[[int, torch.Tensor], torch.Tensor]
-_FAILURES = {kind.__name__: kind for kind in (ValueError, NonFiniteError, EnvFaultedError, OSError)}
+_FAILURES = {
+    kind.__name__: kind for kind in (ValueError, ConfigError, NonFiniteError, EnvFaultedError, OSError)
+}
 
 
 class ScriptedEnvCfg(TorchEnvCfg):
@@ -35,7 +38,9 @@ class ScriptedEnvCfg(TorchEnvCfg):
     critic: bool = True
     gain: float = 1.0
     fail_at: int | None = None
-    fails_with: Literal["ValueError", "NonFiniteError", "EnvFaultedError", "OSError"] = "ValueError"
+    fails_with: Literal["ValueError", "ConfigError", "NonFiniteError", "EnvFaultedError", "OSError"] = (
+        "ValueError"
+    )
     exact: bool = False
     fall_at: int | None = None
     metrics: bool = False

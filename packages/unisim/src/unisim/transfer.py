@@ -87,11 +87,15 @@ class _Packet:
                 self._in_flight = torch.Event(self.device_bytes.device)
                 self._in_flight.record(torch.accelerator.current_stream(self.device_bytes.device))
 
-    def host_rows(self, start: int, rows: int, width: int) -> torch.Tensor:
-        """Returns (rows, width) float32 of the host's bytes, after the last transfer of them has left."""
+    def wait(self) -> None:
+        """Waits until the last transfer of the host's bytes has left, so that they may be written."""
         if self._in_flight is not None:
             self._in_flight.synchronize()
             self._in_flight = None
+
+    def host_rows(self, start: int, rows: int, width: int) -> torch.Tensor:
+        """Returns (rows, width) float32 of the host's bytes, after the last transfer of them has left."""
+        self.wait()
         return _floats(self.host_bytes, start, rows, width)
 
 
@@ -147,6 +151,7 @@ class HostBridgeTransferPlan:
         self._rows = _Packet(self._n * (8 + 4 * row_width), self.device, staged=apart)
         self._ctrl = _floats(self._control.device_bytes, 0, self._n, self._c)
         self._ctrl_host = _floats(self._control.host_bytes, 0, self._n, self._c)
+        self._read_host = _floats(self._read.host_bytes, 0, self._n, layout.width)
         self.packet = _floats(self._read.device_bytes, 0, self._n, layout.width)
         """(N, W) float32: the last read; rewritten in place by `read` and `read_selected`."""
         self._stage: Literal["idle", "controlled", "stepped"] = "idle"
@@ -213,7 +218,7 @@ class HostBridgeTransferPlan:
                 f"HostBridgeTransferPlan.write_control: ctrl has shape {tuple(ctrl.shape)} on {ctrl.device}, "
                 f"expected {(self._n, self._c)} on {self._ctrl.device}"
             )
-        self._ctrl.copy_(ctrl.detach())
+        self._ctrl.copy_(ctrl.detach() if ctrl.requires_grad else ctrl)
         self._control.to_host(4 * self._n * self._c)
         self._count("control", 4 * self._n * self._c, synchronizes=True)
         self._stage = "controlled"
@@ -242,7 +247,8 @@ class HostBridgeTransferPlan:
         self._expect("read", self._stage != "controlled", "call step(nsteps) first")
         self._expect("read", self._pending is None, "call read_selected() first")
         width = self.layout.width
-        self._port.pack_rows(self.layout, self._read.host_rows(0, self._n, width), None)
+        self._read.wait()
+        self._port.pack_rows(self.layout, self._read_host, None)
         self._read.to_device(4 * self._n * width)
         self._count("read", 4 * self._n * width, synchronizes=False)
         self._stage = "idle"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from unilab_managers.cfg.term import TermCfg
+from unilab_managers.cfg.term import TermCfg, called
 
 __all__ = ["EventTermCfg"]
 
@@ -33,7 +32,7 @@ class EventTermCfg(TermCfg):
     @field_validator("func")
     @classmethod
     def _is_called(cls, func: Callable[..., Any]) -> Callable[..., Any]:
-        if inspect.isclass(func) and not any("__call__" in vars(base) for base in func.__mro__):
+        if called(func) is None:
             raise ValueError(
                 f"class term {func.__name__} has no __call__; the event itself is "
                 "`def __call__(self, env, env_ids, **params)`, made by `def __init__(self, cfg, env)`; "

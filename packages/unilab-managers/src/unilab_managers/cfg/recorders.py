@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationInfo, field_validator
 
+from unilab_managers.cfg.term import check_names
 from unisim.config import Cfg, Params
 from unisim.errors import nearest
 from unisim.import_strings import Func
@@ -40,8 +41,12 @@ class RecorderTermCfg(Cfg):
             raise ValueError(
                 f"{func.__name__} is no class; a recorder is a class with at least one of {RECORDER_HOOKS}"
             )
+        # Not `close`, to which a recorder's own `closed` is near.
+        records = [hook for hook in RECORDER_HOOKS if hook.startswith("record_")]
         for name in dir(func):
-            if name not in RECORDER_HOOKS and difflib.get_close_matches(name, RECORDER_HOOKS, cutoff=0.85):
+            if name.startswith("_") or name in RECORDER_HOOKS:
+                continue
+            if difflib.get_close_matches(name, records, cutoff=0.85):
                 raise ValueError(
                     f"{func.__name__}.{name} would never be called; {nearest(name, RECORDER_HOOKS)}"
                 )
@@ -61,11 +66,5 @@ class RecorderTermCfg(Cfg):
                 f"{func.__name__}.__init__ takes no (cfg, env); expected (self, cfg, env, **params)"
             )
         own = {p.name: p for p in accepted[2:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        if not any(p.kind is p.VAR_KEYWORD for p in accepted):
-            for name in params:
-                if name not in own:
-                    raise ValueError(f"{func.__name__} has no parameter {name!r}; {nearest(name, own)}")
-        for name, p in own.items():
-            if p.default is p.empty and name not in params:
-                raise ValueError(f"{func.__name__} needs parameter {name!r}")
+        check_names(func, params, own, accepted)
         return params

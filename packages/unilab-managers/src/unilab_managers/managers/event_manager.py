@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, get_args, runtime_checkable
 
 import torch
 
-from unilab_core.errors import nearest
+from unilab_core.errors import ConfigError, nearest
 from unilab_core.timing import seconds_to_steps
 from unilab_managers.cfg.events import EventTermCfg
 from unilab_managers.managers.manager_base import ManagerBase, Selector, named
@@ -41,8 +41,14 @@ class EventManager(ManagerBase):
     step whether it may fire in the next one, and until then looks at no row of it.
     """
 
+    row_records: ClassVar[tuple[str, ...]] = ("_may_fire", "_global_left")
+
     def __init__(self, terms: Mapping[str, EventTermCfg], env: TorchEnv) -> None:
-        """Binds the terms and draws the first value of every timer."""
+        """Binds the terms and draws the first value of every timer.
+
+        Raises:
+            ConfigError: A term that counts down by itself is of another mode than `"step"`.
+        """
         super().__init__("events", env, terms)
         self._cfgs = dict(terms)
         self._all = torch.arange(env.num_envs, dtype=torch.int64, device=env.device)
@@ -65,6 +71,12 @@ class EventManager(ManagerBase):
         self._timed = {
             name: term.instance for name, term in self._terms.items() if isinstance(term.instance, TimedTerm)
         }
+        for name in self._timed:
+            if terms[name].mode != "step":
+                raise ConfigError(
+                    f"{self._terms[name].label}: {terms[name].func.__name__} counts down by itself, once per call; "
+                    f"mode is {terms[name].mode!r}, expected 'step'"
+                )
         for name in self._steps:
             self._restart(name, self._all)
             self._warn_if_never(name)
@@ -150,7 +162,9 @@ class EventManager(ManagerBase):
         last = self._last_trigger.get(name)
         if last is None:
             return ids
-        rows = ids[now - last[ids] >= self._cfgs[name].min_step_count_between_reset]
+        gap = now - last[ids]
+        # A training state that sets the counter back leaves marks ahead of it, which say nothing of the steps since.
+        rows = ids[(gap >= self._cfgs[name].min_step_count_between_reset) | (gap < 0)]
         last[rows] = now
         return rows
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -44,9 +45,8 @@ class BoundTerm:
     """
 
     row_settings: ClassVar[tuple[str, ...]] = (
-        *("name", "label", "cfg", "_call", "instance", "_reset", "_update"),
+        *("name", "label", "cfg", "_call", "instance", "_reset", "_update", "_params", "_applied"),
     )
-    row_records: ClassVar[tuple[str, ...]] = ("_params",)
 
     def __init__(self, name: str, cfg: TermCfg, env: TorchEnv, owner: str) -> None:
         """Instantiates a class term and declares the reads that it names.
@@ -58,7 +58,10 @@ class BoundTerm:
         self.cfg = cfg
         self.label = f"{owner} term {name!r}"
         self._env = env
-        self._params = cfg.all_params()  # defaults too, so that what a curriculum sets adds no key
+        self._params = cfg.all_params()
+        self._changes = self._applied = "{}"
+        """JSON of what `set_params` has changed since, and of what of it `_params` shows. A text is state of one form,
+        whatever a parameter holds: numbers, mappings, configs. A loaded state brings another one."""
         self._call: Any = cfg.func
         self.instance: object | None = None
         self._reset: Callable[[torch.Tensor], None] | None = None
@@ -89,8 +92,21 @@ class BoundTerm:
 
     @property
     def params(self) -> dict[str, Any]:
-        """The parameters it is called with: the config's, as `set_params` has changed them since."""
-        return dict(self._params)
+        """The parameters it is called with: the config's and defaults, as `set_params` has changed them since."""
+        return dict(self._params_now())
+
+    def cfg_now(self) -> TermCfg:
+        """Returns its config with the parameters it is called with now, without defaults that no config can hold."""
+        params = self._params_now()
+        try:
+            return self.cfg.model_copy(update={"params": params})
+        except ConfigError:
+            return self._changed_cfg({name: params[name] for name in json.loads(self._changes)})
+
+    def _params_now(self) -> dict[str, Any]:
+        if self._changes != self._applied:
+            self._apply(self._changes, json.loads(self._changes))
+        return self._params
 
     def set_params(self, params: Mapping[str, Any]) -> None:
         """Replaces some of its parameters from the next call on; the others, and the config, stay as they are.
@@ -98,19 +114,27 @@ class BoundTerm:
         Raises:
             ConfigError: The term has no such parameter, or it does not take such a value; nothing has changed.
         """
+        data = self._changed_cfg(params).to_data()["params"]
+        changes = json.loads(self._changes) | {name: data[name] for name in params}
+        self._apply(json.dumps(changes), changes)
+
+    def _changed_cfg(self, params: Mapping[str, Any]) -> TermCfg:
         try:
-            checked = self.cfg.model_copy(update={"params": {**self._params, **params}})
+            return self.cfg.model_copy(update={"params": {**self.cfg.params, **params}})
         except ConfigError as error:
             raise ConfigError(f"{self.label}: {error}") from error
-        self._params.update({name: checked.params[name] for name in params})
+
+    def _apply(self, text: str, changes: Mapping[str, Any]) -> None:
+        self._params = self._changed_cfg(changes).all_params()
+        self._changes = self._applied = text
 
     def __call__(self, *leading: torch.Tensor) -> Any:  # noqa: ANN401 - each manager checks its own kind
         """Calls the term with the environment, `leading` and its parameters."""
-        scene = self._env.scene
+        scene, params = self._env.scene, self._params_now()
         if scene.is_recording:
             with scene.note_reads(self.label):
-                return self._call(self._env, *leading, **self._params)
-        return self._call(self._env, *leading, **self._params)
+                return self._call(self._env, *leading, **params)
+        return self._call(self._env, *leading, **params)
 
     def update(self) -> None:
         """Advances a class term that has `update(env)`; a function has nothing to advance."""
@@ -188,6 +212,14 @@ class ManagerBase:
             ConfigError: The term has no such parameter, or it does not take such a value; nothing has changed.
         """
         self._term(name).set_params(params)
+
+    def cfg_now(self, name: str) -> TermCfg:
+        """Returns the config of a term with the parameters that it is called with now.
+
+        Raises:
+            UnknownNameError: No such term; the message lists the nearest.
+        """
+        return self._term(name).cfg_now()
 
     def _term(self, name: str) -> BoundTerm:
         if name not in self._terms:

@@ -130,7 +130,8 @@ class ObservationGroup:
 
     def units(self) -> tuple[str, ...]:
         """Returns the unit of each column, before scale."""
-        return tuple(self.pipelines[term].unit for term, _, _ in self.columns())
+        units = [pipe.column_units() for pipe in self.pipelines]
+        return tuple(units[term][column] for term, _, column in self.columns())
 
 
 def _side_by_side(parts: list[torch.Tensor]) -> torch.Tensor:

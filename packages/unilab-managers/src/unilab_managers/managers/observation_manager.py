@@ -105,7 +105,8 @@ class ObservationManager(ManagerBase):
     def settings(self, group: str, term: str) -> dict[str, Any]:
         """Returns what is in force for a term, as plain data: the fields of its config, its width and its unit.
 
-        `noise` is None where the group goes without, `history_length` is the number of frames shown.
+        `unit` holds each unit of its columns once, `noise` is None where the group goes without, `history_length` is
+        the number of frames shown.
 
         Raises:
             UnknownNameError: No such group or term; the message lists the nearest.
@@ -113,8 +114,9 @@ class ObservationManager(ManagerBase):
         bound = self._term(f"{group}/{term}")
         cfg = self._cfg[group]
         pipe = next(pipe for pipe in self._groups[group].pipelines if pipe.name == term)
-        data = bound.cfg.model_copy(update={"params": bound.params}).to_data()
-        data |= {"history_length": cfg.history_of(term), "width": pipe.width, "unit": pipe.unit}
+        data = bound.cfg_now().to_data()
+        data |= {"history_length": cfg.history_of(term), "width": pipe.width}
+        data["unit"] = ", ".join(dict.fromkeys(pipe.column_units()))
         return data if pipe.noise is not None else data | {"noise": None}
 
 

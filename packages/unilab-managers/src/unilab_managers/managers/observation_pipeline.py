@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -23,11 +24,10 @@ class ObservationPipeline:
     Attributes:
         name: The term's name.
         width: D, the columns of one frame.
-        unit: Unit of what the term computes, before scale; `""` where it says nothing.
         noise: Its noise; None if there is none, or if the group goes without.
     """
 
-    row_settings: ClassVar[tuple[str, ...]] = ("name", "width", "unit", "_clip", "_scale")
+    row_settings: ClassVar[tuple[str, ...]] = ("name", "width", "_clip", "_scale")
 
     def __init__(self, term: BoundTerm, env: TorchEnv, *, corrupt: bool) -> None:
         """Evaluates the term once to learn its width; draws nothing and leaves no trace.
@@ -43,8 +43,8 @@ class ObservationPipeline:
         self.width = self._probe().shape[1]
         if self.width == 0:
             raise ConfigError(f"{term.label} returned no columns")
-        self.unit: str = getattr(cfg.func, "__unilab_unit__", "")
         self.column_names()
+        self.column_units()
         noise = self._make_noise(cfg)  # made in any case: a wrong setting is wrong without corruption too
         self.noise = noise if corrupt else None
         self._clip = cfg.clip
@@ -113,13 +113,23 @@ class ObservationPipeline:
             ConfigError: It names another number of columns than it has.
         """
         names = getattr(self._term.cfg.func, "__unilab_columns__", None)
-        if names is None:
-            return tuple(str(i) for i in range(self.width))
+        return tuple(map(str, range(self.width))) if names is None else self._of_columns(names, "names")
+
+    def column_units(self) -> tuple[str, ...]:
+        """Returns the unit of each column of what the term computes, before scale; `""` where it says nothing.
+
+        Raises:
+            ConfigError: It gives units of another number of columns than it has.
+        """
+        unit = getattr(self._term.cfg.func, "__unilab_unit__", "")
+        return (unit,) * self.width if isinstance(unit, str) else self._of_columns(unit, "gives units of")
+
+    def _of_columns(self, ask: Callable[..., tuple[str, ...]], what: str) -> tuple[str, ...]:
         with named(self._term.label):
-            found = tuple(names(self._env, **self._term.params))
+            found = tuple(ask(self._env, **self._term.params))
         if len(found) != self.width:
             raise ConfigError(
-                f"{self._term.label} names {len(found)} columns {found}, but returned {self.width}"
+                f"{self._term.label} {what} {len(found)} columns {found}, but returned {self.width}"
             )
         return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -21,6 +21,9 @@ class RewardManager(ManagerBase):
 
     A term of weight 0 is checked at construction and not evaluated afterwards.
     """
+
+    row_settings: ClassVar[tuple[str, ...]] = ("_dt", "_floor", "_full_episode", "_unused")
+    row_records: ClassVar[tuple[str, ...]] = ("_weights",)
 
     def __init__(
         self,
@@ -49,6 +52,8 @@ class RewardManager(ManagerBase):
         self._values = torch.zeros(n, len(terms), device=device)
         self._sums = torch.zeros_like(self._values)
         self._total = torch.zeros(n, device=device)
+        self._scales = torch.tensor([cfg.weight * self._dt for cfg in terms.values()], device=device)
+        self._unused = torch.zeros(n, device=device)
 
     def recordable_calls(self) -> list[tuple[str, Callable[[], object]]]:
         """One checked call per term, weight-0 terms included."""
@@ -76,19 +81,24 @@ class RewardManager(ManagerBase):
         cfg = self._term(name).cfg.model_copy(update={"weight": weight})
         assert isinstance(cfg, RewardTermCfg)
         self._weights[name] = cfg.weight
-        if cfg.weight == 0.0:  # it is not evaluated any more, and must not add its last value again
-            self._values[:, list(self._weights).index(name)] = 0.0
+        self._scales[list(self._weights).index(name)] = cfg.weight * self._dt
 
     def compute(self) -> torch.Tensor:
         """Returns the rewards of the transition, (N,) float32; rewritten by the next call."""
         self._total.zero_()
-        for (name, weight), column in zip(self._weights.items(), self._values.unbind(dim=1), strict=True):
-            if weight != 0.0:
-                torch.mul(self._value(self._terms[name]), weight * self._dt, out=column)
+        if self._terms:
+            values = [
+                self._unused if weight == 0.0 else self._value(self._terms[name])
+                for name, weight in self._weights.items()
+            ]
+            torch.stack(values, dim=1, out=self._values)
+            self._values *= self._scales
+            for column in self._values.unbind(dim=1):  # one after the other: a sum of rows has no fixed order
                 self._total += column
-        self._sums += self._values
+            self._sums += self._values
         if self._floor is not None:
-            self._total.clamp_(min=self._floor)
+            # The difference is zero, or NaN where the sum is not finite: a floor must not hide that.
+            self._total.copy_(self._total.clamp(min=self._floor) + (self._total - self._total))
         return self._total
 
     def term_values(self) -> dict[str, torch.Tensor]:

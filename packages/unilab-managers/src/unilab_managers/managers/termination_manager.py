@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -28,12 +28,17 @@ def is_time_out(term: BoundTerm) -> bool:
 class TerminationManager(ManagerBase):
     """Evaluates every term once a step and remembers which of them fired in it."""
 
+    row_settings: ClassVar[tuple[str, ...]] = ("_truncates", "_order", "_num_ends")
+
     def __init__(self, terms: Mapping[str, TerminationTermCfg], env: TorchEnv) -> None:
         """Binds the terms."""
         super().__init__("terminations", env, terms)
         n, device = env.num_envs, env.device
         self._truncates = {name: is_time_out(term) for name, term in self._terms.items()}
-        self._values = {name: torch.zeros(n, dtype=torch.bool, device=device) for name in terms}
+        # One column per term, those that end an episode before those that cut it, so that each kind is one block.
+        self._order = sorted(self._terms, key=lambda name: self._truncates[name])
+        self._values = torch.zeros(n, len(self._order), dtype=torch.bool, device=device)
+        self._num_ends = sum(not truncates for truncates in self._truncates.values())
         self._terminated = torch.zeros(n, dtype=torch.bool, device=device)
         self._truncated = torch.zeros(n, dtype=torch.bool, device=device)
 
@@ -46,12 +51,12 @@ class TerminationManager(ManagerBase):
 
     def compute(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns (N,) bool terminated and (N,) bool truncated; rewritten by the next call."""
-        self._terminated.zero_()
-        self._truncated.zero_()
-        for name, term in self._terms.items():
-            self._values[name].copy_(self._value(term))
-            into = self._truncated if self._truncates[name] else self._terminated
-            into |= self._values[name]
+        if self._terms:
+            # In the order of declaration, whatever the order of the columns.
+            values = {name: self._value(term) for name, term in self._terms.items()}
+            torch.stack([values[name] for name in self._order], dim=1, out=self._values)
+            torch.any(self._values[:, : self._num_ends], dim=1, out=self._terminated)
+            torch.any(self._values[:, self._num_ends :], dim=1, out=self._truncated)
         return self._terminated, self._truncated
 
     @property
@@ -80,13 +85,15 @@ class TerminationManager(ManagerBase):
             UnknownNameError: No such term; the message lists the nearest.
         """
         self._term(name)
-        return self._values[name]
+        return self._values[:, self._order.index(name)]
 
     def _reset_rows(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
         # A row that is reset twice between two steps still shows the flags of the episode before.
         ended = self._env.last_episode_length[ids] > 0
+        sums = dict(zip(self._order, (self._values[ids] & ended[:, None]).sum(dim=0).float(), strict=True))
+        count = ended.sum()
         log: dict[str, torch.Tensor] = {}
-        for name, values in self._values.items():
-            log[f"Episode_Termination/{name}/sum"] = (values[ids] & ended).sum().float()
-            log[f"Episode_Termination/{name}/count"] = ended.sum()
+        for name in self._terms:
+            log[f"Episode_Termination/{name}/sum"] = sums[name]
+            log[f"Episode_Termination/{name}/count"] = count
         return log

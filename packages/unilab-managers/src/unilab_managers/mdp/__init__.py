@@ -45,6 +45,8 @@ from unilab_managers.mdp.labels import (
     command_columns,
     fixed_columns,
     joint_columns,
+    joint_units,
+    joint_velocity_units,
 )
 from unilab_managers.mdp.metrics import action_rate, ended_by, joint_speed
 from unilab_managers.mdp.observations import (
@@ -124,8 +126,10 @@ __all__ = [
     "joint_pos_rel",
     "joint_posture_exp",
     "joint_speed",
+    "joint_units",
     "joint_vel",
     "joint_vel_rel",
+    "joint_velocity_units",
     "last_action",
     "lin_vel_z_l2",
     "projected_gravity",

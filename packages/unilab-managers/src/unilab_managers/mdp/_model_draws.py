@@ -23,7 +23,7 @@ from unilab_managers.mdp._sampling import (
 if TYPE_CHECKING:
     from unilab_managers.env import ManagerBasedRlEnv
 
-__all__ = ["change_field", "draw_like", "scale_whole"]
+__all__ = ["change_field", "combine_drawn", "scale_whole"]
 
 _KINDS: dict[str, ElementKind] = {"body": "body", "geom": "geom", "dof": "dof", "actuator": "actuator"}
 
@@ -41,7 +41,7 @@ def _elements(env: ManagerBasedRlEnv, field: str, asset_cfg: SceneEntityCfg) -> 
     return env.scene[asset_cfg.name].element_ids(_joints_of(asset_cfg) if kind == "dof" else asset_cfg, kind)
 
 
-def draw_like(
+def combine_drawn(
     env: ManagerBasedRlEnv,
     name: str,
     limits: Range,
@@ -50,12 +50,12 @@ def draw_like(
     distribution: Distribution,
     sharing: Sharing,
 ) -> torch.Tensor:
-    """Returns checked draws for `values`, (K, E): (K, E), or (K, 1) if they are shared."""
+    """Returns `values`, (K, E), combined with checked draws: one for each, or one per row if they are shared."""
     check_range(name, limits, distribution)
     check_choice("operation", operation, get_args(Operation))
     check_choice("sharing", sharing, get_args(Sharing))
     size = tuple(values.shape) if sharing == "per_element" else (values.shape[0], 1)
-    return sample(env.rng, limits, size, distribution)
+    return combine(values, sample(env.rng, limits, size, distribution), operation)
 
 
 def change_field(
@@ -72,11 +72,9 @@ def change_field(
 ) -> None:
     """Changes one number per element: the element itself, or one of its columns."""
     ids, data = _elements(env, field, asset_cfg), env.scene[asset_cfg.name].data
-    values = data.model_values(field, env_ids)
-    part = values if column is None else values[..., column]
-    draws = draw_like(env, name, limits, part[:, ids], operation, distribution, sharing)
-    part[:, ids] = combine(part[:, ids], draws, operation)
-    data.write_model(field, values, env_ids)
+    values = data.model_values(field, env_ids, ids, column)
+    changed = combine_drawn(env, name, limits, values, operation, distribution, sharing)
+    data.write_model(field, changed, env_ids, ids, column)
 
 
 def scale_whole(
@@ -90,7 +88,7 @@ def scale_whole(
 ) -> None:
     """Scales all columns of an element by one factor."""
     ids, data = _elements(env, field, asset_cfg), env.scene[asset_cfg.name].data
-    values = data.model_values(field, env_ids)
-    draws = draw_like(env, "scale_range", limits, values[:, ids, 0], "scale", distribution, sharing)
-    values[:, ids] = values[:, ids] * draws[..., None]
-    data.write_model(field, values, env_ids)
+    values = data.model_values(field, env_ids, ids)
+    ones = torch.ones_like(values[..., 0])
+    factors = combine_drawn(env, "scale_range", limits, ones, "scale", distribution, sharing)
+    data.write_model(field, values * factors[..., None], env_ids, ids)

@@ -1,7 +1,8 @@
 """Curriculum terms: each is called with `(env, env_ids)` and edits what managers hold at run time.
 
 The stages of a term are mappings with a `step`, from which on they hold, in the order of their steps. Which one holds
-follows from `env.step_counter` alone, so a training that is resumed continues at the right one.
+follows from `env.step_counter` alone, so a training that is resumed continues at the right one. While the environment
+is built, every stage is tried in turn, so that a wrong one is refused then and not when its step comes.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ def reward_weight(
     """
     del env_ids  # a weight is that of all rows
     rewards = env.reward_manager
-    stage = _stage_now(stages, env.step_counter, ("weight",))
-    if stage is not None and rewards.get_weight(reward_name) != stage["weight"]:
-        rewards.set_weight(reward_name, stage["weight"])
+    for stage in _stages_to_set(env, stages, ("weight",)):
+        if rewards.get_weight(reward_name) != stage["weight"]:
+            rewards.set_weight(reward_name, stage["weight"])
     return rewards.get_weight(reward_name)
 
 
@@ -59,7 +60,7 @@ def reward_params(
         ConfigError: A stage is not of this form, or the reward does not take its parameters.
     """
     del env_ids  # parameters are those of all rows
-    _set_params(env.reward_manager, reward_name, _stage_now(stages, env.step_counter, ("params",)))
+    _set_params(env.reward_manager, reward_name, _stages_to_set(env, stages, ("params",)))
 
 
 def event_params(
@@ -72,7 +73,7 @@ def event_params(
         ConfigError: A stage is not of this form, or the event does not take its parameters.
     """
     del env_ids  # parameters are those of all rows
-    _set_params(env.event_manager, event_name, _stage_now(stages, env.step_counter, ("params",)))
+    _set_params(env.event_manager, event_name, _stages_to_set(env, stages, ("params",)))
 
 
 def command_velocity_ranges(
@@ -90,13 +91,13 @@ def command_velocity_ranges(
     """
     del env_ids  # ranges are those of all rows
     ranges = _ranges(env.command_manager.get_term(command_name))
-    log: dict[str, float] = {}
-    stage = _stage_now(stages, env.step_counter, None)
-    if stage is not None:
+    now: dict[str, Any] = {}
+    for stage in _stages_to_set(env, stages, None):
         now = {name: pair for name, pair in stage.items() if name != "step"}
         ranges.set(now)
-        for name, (low, high) in now.items():
-            log |= {f"{name}_min": low, f"{name}_max": high}
+    log: dict[str, float] = {}
+    for name, (low, high) in now.items():
+        log |= {f"{name}_min": low, f"{name}_max": high}
     return log
 
 
@@ -146,18 +147,21 @@ def command_ranges_by_tracking(
 command_ranges_by_tracking.curriculum_mode = "episode"  # type: ignore[attr-defined] # what a curriculum says of itself
 
 
-def _stage_now(stages: Sequence[object], counter: int, keys: tuple[str, ...] | None) -> Stage | None:
-    """Returns the last stage whose step the counter has reached, or None.
+def _stages_to_set(
+    env: ManagerBasedRlEnv, stages: Sequence[object], keys: tuple[str, ...] | None
+) -> Sequence[Stage]:
+    """Returns the last stage whose step the counter has reached, if any; while terms are tried, first all stages.
 
     Args:
+        env: The environment.
         stages: In the order of their steps.
-        counter: Environment steps so far.
         keys: What each stage must hold beside `step`; None: its user knows.
 
     Raises:
         ConfigError: A stage is not of this form, or they are not in the order of their steps.
     """
-    now: Stage | None = None
+    checked: list[Stage] = []
+    reached: list[Stage] = []
     before = -1
     for i, stage in enumerate(stages):
         step = stage.get("step") if isinstance(stage, Mapping) else None
@@ -168,17 +172,20 @@ def _stage_now(stages: Sequence[object], counter: int, keys: tuple[str, ...] | N
         if keys is not None and stage.keys() != {"step", *keys}:
             raise ConfigError(f"stages[{i}] has keys {sorted(stage)}, expected {sorted(('step', *keys))}")
         before = step
-        if step <= counter:
-            now = stage
-    if before < 0:
+        checked.append(stage)
+        if step <= env.step_counter:
+            reached = [stage]
+    if not checked:
         raise ConfigError("stages is empty; expected at least one stage")
-    return now
+    return [*checked, *reached] if env.scene.is_recording else reached
 
 
-def _set_params(manager: ManagerBase, name: str, stage: Stage | None) -> None:
+def _set_params(manager: ManagerBase, name: str, stages: Sequence[Stage]) -> None:
     params = manager.get_params(name)
-    if stage is not None and any(params.get(key) != value for key, value in stage["params"].items()):
-        manager.set_params(name, **stage["params"])
+    for stage in stages:
+        if any(params.get(key) != value for key, value in stage["params"].items()):
+            manager.set_params(name, **stage["params"])
+            params = manager.get_params(name)
 
 
 def _ranges(term: CommandTerm) -> UniformRanges:

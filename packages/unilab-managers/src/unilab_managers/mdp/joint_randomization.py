@@ -8,8 +8,8 @@ import torch
 
 from unilab_core.entity_cfg import SceneEntityCfg
 from unilab_core.writes import writes
-from unilab_managers.mdp._model_draws import change_field, draw_like, scale_whole
-from unilab_managers.mdp._sampling import Distribution, Operation, Range, Sharing, combine
+from unilab_managers.mdp._model_draws import change_field, combine_drawn, scale_whole
+from unilab_managers.mdp._sampling import Distribution, Operation, Range, Sharing
 
 if TYPE_CHECKING:
     from unilab_managers.cfg.events import EventTermCfg
@@ -24,6 +24,8 @@ __all__ = [
 ]
 
 _ROBOT = SceneEntityCfg()
+_KP, _MINUS_KP, _MINUS_KD = 0, 1, 2
+"""Columns of a position actuator: of its gain, force = kp control + ..., and of its bias, ... - kp q - kd dq/dt."""
 
 
 @writes("dof_armature")
@@ -167,18 +169,16 @@ class randomize_actuator_gains:
         if kp_range is None and kd_range is None:
             raise ValueError("neither kp_range nor kd_range is given")
         entity = env.scene[asset_cfg.name]
-        ids = entity.element_ids(asset_cfg, "actuator")
-        gain = entity.data.model_values("actuator_gainprm", env_ids)
-        bias = entity.data.model_values("actuator_biasprm", env_ids)
+        ids, data = entity.element_ids(asset_cfg, "actuator"), entity.data
         if kp_range is not None:
-            draws = draw_like(env, "kp_range", kp_range, gain[:, ids, 0], operation, distribution, sharing)
-            gain[:, ids, 0] = combine(gain[:, ids, 0], draws, operation)
-            bias[:, ids, 1] = -combine(-bias[:, ids, 1], draws, operation)
+            kp = data.model_values("actuator_gainprm", env_ids, ids, _KP)
+            kp = combine_drawn(env, "kp_range", kp_range, kp, operation, distribution, sharing)
+            data.write_model("actuator_gainprm", kp, env_ids, ids, _KP)
+            data.write_model("actuator_biasprm", -kp, env_ids, ids, _MINUS_KP)
         if kd_range is not None:
-            draws = draw_like(env, "kd_range", kd_range, bias[:, ids, 2], operation, distribution, sharing)
-            bias[:, ids, 2] = -combine(-bias[:, ids, 2], draws, operation)
-        entity.data.write_model("actuator_gainprm", gain, env_ids)
-        entity.data.write_model("actuator_biasprm", bias, env_ids)
+            kd = -data.model_values("actuator_biasprm", env_ids, ids, _MINUS_KD)
+            kd = combine_drawn(env, "kd_range", kd_range, kd, operation, distribution, sharing)
+            data.write_model("actuator_biasprm", -kd, env_ids, ids, _MINUS_KD)
 
 
 @writes("actuator_forcerange")

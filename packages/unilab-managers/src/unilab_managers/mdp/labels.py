@@ -1,4 +1,4 @@
-"""What a term function says of its own columns: their names and their unit."""
+"""What a term function says of its own columns: their names and their units."""
 
 from __future__ import annotations
 
@@ -18,22 +18,27 @@ __all__ = [
     "column_unit",
     "fixed_columns",
     "joint_columns",
+    "joint_units",
+    "joint_velocity_units",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
 ColumnNames = Callable[..., tuple[str, ...]]
 """`names(env, **params)`, with the parameters of the term; returns one name per column."""
+ColumnUnits = str | Callable[..., tuple[str, ...]]
+"""One unit for all columns, or `units(env, **params)`, which returns one per column."""
 
 _NAMES = "__unilab_columns__"
 _UNIT = "__unilab_unit__"
 _ROBOT = SceneEntityCfg()
 
 
-def columns(*, unit: str, names: ColumnNames) -> Callable[[F], F]:
-    """Gives a term, function or class, the unit of its values and the names of its columns.
+def columns(*, unit: ColumnUnits, names: ColumnNames) -> Callable[[F], F]:
+    """Gives a term, function or class, the units of its values and the names of its columns.
 
     Args:
-        unit: For example `"rad/s"`; `""` for a number without one.
+        unit: For example `"rad/s"`, or `""` for numbers without one; where columns differ, a function that is called
+            as `unit(env, **params)` when the environment is built and returns one per column.
         names: Called as `names(env, **params)` when the environment is built.
     """
 
@@ -51,9 +56,9 @@ def column_names(term: Callable[..., Any]) -> ColumnNames | None:
     return names
 
 
-def column_unit(term: Callable[..., Any]) -> str | None:
-    """Returns the unit of a term's values; None where the term says nothing."""
-    unit: str | None = getattr(term, _UNIT, None)
+def column_unit(term: Callable[..., Any]) -> ColumnUnits | None:
+    """Returns the unit of a term's values, or what gives one per column; None where the term says nothing."""
+    unit: ColumnUnits | None = getattr(term, _UNIT, None)
     return unit
 
 
@@ -75,6 +80,22 @@ def joint_columns(
     if isinstance(ids, slice):
         return entity.joint_names[ids]
     return tuple(entity.joint_names[i] for i in ids.tolist())
+
+
+def joint_units(
+    env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT, **params: object
+) -> tuple[str, ...]:
+    """Returns the units of the positions of the joints that `asset_cfg` means: m where they slide, else rad."""
+    kinds = {joint.name: joint.kind for joint in env.model_layout.joints}
+    names = joint_columns(env, asset_cfg)
+    return tuple("m" if kinds[f"{asset_cfg.name}/{name}"] == "slide" else "rad" for name in names)
+
+
+def joint_velocity_units(
+    env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT, **params: object
+) -> tuple[str, ...]:
+    """Returns the units of the velocities of the joints that `asset_cfg` means: m/s where they slide, else rad/s."""
+    return tuple(f"{unit}/s" for unit in joint_units(env, asset_cfg))
 
 
 def action_columns(env: ManagerBasedRlEnv, **params: object) -> tuple[str, ...]:

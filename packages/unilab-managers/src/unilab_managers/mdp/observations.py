@@ -13,6 +13,8 @@ from unilab_managers.mdp.labels import (
     command_columns,
     fixed_columns,
     joint_columns,
+    joint_units,
+    joint_velocity_units,
 )
 
 if TYPE_CHECKING:
@@ -52,14 +54,14 @@ def projected_gravity(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT
     return env.scene[asset_cfg.name].data.projected_gravity_b
 
 
-@columns(unit="rad", names=joint_columns)
+@columns(unit=joint_units, names=joint_columns)
 def joint_pos(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
     """Returns joint positions, (N, J) m or rad."""
     entity = env.scene[asset_cfg.name]
     return entity.data.joint_pos[:, entity.joint_ids(asset_cfg)]
 
 
-@columns(unit="rad", names=joint_columns)
+@columns(unit=joint_units, names=joint_columns)
 def joint_pos_rel(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
     """Returns joint positions relative to the default ones, (N, J) m or rad."""
     entity = env.scene[asset_cfg.name]
@@ -67,14 +69,14 @@ def joint_pos_rel(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) ->
     return entity.data.joint_pos[:, ids] - entity.data.default_joint_pos[:, ids]
 
 
-@columns(unit="rad/s", names=joint_columns)
+@columns(unit=joint_velocity_units, names=joint_columns)
 def joint_vel(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
     """Returns joint velocities, (N, J) m/s or rad/s."""
     entity = env.scene[asset_cfg.name]
     return entity.data.joint_vel[:, entity.joint_ids(asset_cfg)]
 
 
-@columns(unit="rad/s", names=joint_columns)
+@columns(unit=joint_velocity_units, names=joint_columns)
 def joint_vel_rel(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
     """Returns joint velocities relative to the default ones, (N, J) m/s or rad/s."""
     entity = env.scene[asset_cfg.name]

@@ -103,15 +103,14 @@ def randomize_body_mass_and_inertia(
     """
     ids = env.scene[asset_cfg.name].element_ids(asset_cfg, "body")
     data = env.scene[asset_cfg.name].data
-    before = data.model_values("body_mass", env_ids)[:, ids]
+    before = data.model_values("body_mass", env_ids, ids)
     change_field(
         env, env_ids, "body_mass", "mass_range", mass_range, operation, distribution, sharing, asset_cfg
     )
-    after = data.model_values("body_mass", env_ids)[:, ids]
+    after = data.model_values("body_mass", env_ids, ids)
     ratio = torch.where(before > 0.0, after / before, 1.0)
-    inertia = data.model_values("body_inertia", env_ids)
-    inertia[:, ids] *= ratio[..., None]
-    data.write_model("body_inertia", inertia, env_ids)
+    inertia = data.model_values("body_inertia", env_ids, ids)
+    data.write_model("body_inertia", inertia * ratio[..., None], env_ids, ids)
 
 
 @writes("body_inertia")
@@ -160,11 +159,9 @@ def randomize_body_com(
     check_components("offset_range", offset_range, _XYZ)
     entity = env.scene[asset_cfg.name]
     ids = entity.element_ids(asset_cfg, "body")
-    values = entity.data.model_values("body_ipos", env_ids)
-    chosen = values[:, ids]
-    offsets = sample_components(env.rng, offset_range, _XYZ, chosen.shape[0] * chosen.shape[1])
-    values[:, ids] = chosen + offsets.view_as(chosen)
-    entity.data.write_model("body_ipos", values, env_ids)
+    values = entity.data.model_values("body_ipos", env_ids, ids)
+    offsets = sample_components(env.rng, offset_range, _XYZ, values.shape[0] * values.shape[1])
+    entity.data.write_model("body_ipos", values + offsets.view(values.shape), env_ids, ids)
 
 
 @writes("body_iquat")
@@ -188,11 +185,10 @@ def randomize_body_inertia_axes(
     check_components("angle_range", angle_range, _EULER)
     entity = env.scene[asset_cfg.name]
     ids = entity.element_ids(asset_cfg, "body")
-    values = entity.data.model_values("body_iquat", env_ids)
-    chosen = values[:, ids]
-    angles = sample_components(env.rng, angle_range, _EULER, chosen.shape[0] * chosen.shape[1])
-    values[:, ids] = quat_mul(chosen, quat_from_euler(angles).view_as(chosen))
-    entity.data.write_model("body_iquat", values, env_ids)
+    values = entity.data.model_values("body_iquat", env_ids, ids)
+    angles = sample_components(env.rng, angle_range, _EULER, values.shape[0] * values.shape[1])
+    turned = quat_mul(values, quat_from_euler(angles).view(values.shape))
+    entity.data.write_model("body_iquat", turned, env_ids, ids)
 
 
 # ---------------------------------------------------------------- geoms

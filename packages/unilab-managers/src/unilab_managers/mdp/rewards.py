@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -69,13 +70,17 @@ def action_rate_l2(env: ManagerBasedRlEnv) -> torch.Tensor:
 
 
 def is_alive(env: ManagerBasedRlEnv) -> torch.Tensor:
-    """Returns 1 where this step did not terminate the episode, else 0, (N,)."""
-    return (~env.termination_manager.terminated).float()
+    """Returns 1 where this step did not terminate the episode, else 0, (N,); see `is_terminated`."""
+    return (~env.state.terminated).float()
 
 
 def is_terminated(env: ManagerBasedRlEnv) -> torch.Tensor:
-    """Returns 1 where this step terminated the episode, 0 where it goes on or was cut by a time limit, (N,)."""
-    return env.termination_manager.terminated.float()
+    """Returns 1 where this step terminated the episode, 0 where it goes on or was cut by a time limit, (N,).
+
+    As `env.state.terminated` says, so a time limit counts if `is_finite_horizon`, and so does a state that the engine
+    calls bad.
+    """
+    return env.state.terminated.float()
 
 
 class joint_pos_limits:
@@ -112,6 +117,8 @@ class joint_pos_limits:
 class joint_posture_exp:
     """How close joints are to their default positions: exp(-sum k (q - default)^2), (N,) in (0, 1]."""
 
+    row_settings: ClassVar[tuple[str, ...]] = ("_given", "_minus_k")
+
     def __init__(self, cfg: RewardTermCfg, env: ManagerBasedRlEnv) -> None:
         """Gives each joint its weight k.
 
@@ -119,19 +126,11 @@ class joint_posture_exp:
             ValueError: A name matches no joint, two match the same, or a weight is negative.
         """
         asset_cfg: SceneEntityCfg = cfg.params.get("asset_cfg", _ROBOT)
-        entity = env.scene[asset_cfg.name]
-        self._weights = torch.zeros(len(entity.joint_names), device=env.device)
-        weights: dict[str, float] = cfg.params["weights"]
-        names = entity.joint_names
-        match_names(tuple(weights), names, preserve_order=False, owner="weights")  # no joint twice
-        for pattern, weight in weights.items():
-            if weight < 0:
-                raise ValueError(f"weights[{pattern!r}] is {weight}, expected a weight >= 0")
-            ids = match_names((pattern,), names, preserve_order=False, owner="weights")
-            self._weights[ids] = -weight
+        self._given: Mapping[str, float] = cfg.params["weights"]
+        self._minus_k = _by_joint(env, self._given, asset_cfg).neg_()
 
     def __call__(
-        self, env: ManagerBasedRlEnv, weights: dict[str, float], asset_cfg: SceneEntityCfg = _ROBOT
+        self, env: ManagerBasedRlEnv, weights: Mapping[str, float], asset_cfg: SceneEntityCfg = _ROBOT
     ) -> torch.Tensor:
         """Returns the posture's worth.
 
@@ -139,9 +138,30 @@ class joint_posture_exp:
             env: The environment.
             weights: k by joint name or full-match regular expression, 1/m^2 or 1/rad^2; other joints count nothing.
             asset_cfg: The entity.
+
+        Raises:
+            ValueError: A curriculum has set weights of which a name matches no joint, and so on.
         """
+        if weights is not self._given:  # a curriculum has set others
+            self._minus_k = _by_joint(env, weights, asset_cfg).neg_()
+            self._given = weights
         data = env.scene[asset_cfg.name].data
-        return torch.exp((data.joint_pos - data.default_joint_pos).square() @ self._weights)
+        return torch.exp((data.joint_pos - data.default_joint_pos).square() @ self._minus_k)
+
+
+def _by_joint(
+    env: ManagerBasedRlEnv, weights: Mapping[str, float], asset_cfg: SceneEntityCfg
+) -> torch.Tensor:
+    """Returns the weight of each joint, (J,) float32; 0 where no name matches."""
+    names = env.scene[asset_cfg.name].joint_names
+    found = [0.0] * len(names)
+    match_names(tuple(weights), names, preserve_order=False, owner="weights")  # no joint twice
+    for pattern, weight in weights.items():
+        if weight < 0:
+            raise ValueError(f"weights[{pattern!r}] is {weight}, expected a weight >= 0")
+        for i in match_names((pattern,), names, preserve_order=False, owner="weights"):
+            found[i] = weight
+    return torch.tensor(found, dtype=torch.float32, device=env.device)
 
 
 def _command(env: ManagerBasedRlEnv, name: str) -> torch.Tensor:

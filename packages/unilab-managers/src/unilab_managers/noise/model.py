@@ -25,7 +25,7 @@ class NoiseModel:
         """
 
     def apply(self, values: torch.Tensor, env_ids: torch.Tensor | None = None) -> torch.Tensor:
-        """Returns `values` with noise, of the same shape; never changes `values`, and may not be changed itself.
+        """Returns `values` with noise, of the same shape, to be read only; never changes `values`.
 
         Called once per step for all rows, and once per reset for the rows that were reset.
 

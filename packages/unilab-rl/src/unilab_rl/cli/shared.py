@@ -48,17 +48,19 @@ def find_run(run: str, runs: Path) -> tuple[RunFolder, Path | None]:
 @contextmanager
 def failures_as_messages() -> Iterator[None]:
     """Turns a failure that is expected into one message on stderr: exit code 2 for bad input, else 1."""
-    from unilab_core import EnvFaultedError, NonFiniteError
+    from unilab_core import CapabilityError, ConfigError, EnvFaultedError, NonFiniteError
     from unilab_rl.checkpoint import CheckpointError
     from unilab_rl.run_folder import RunFolderError
 
     try:
         yield
-    except (CheckpointError, RunFolderError) as error:
+    except (CheckpointError, RunFolderError, ConfigError, CapabilityError) as error:
         raise BadInputError(_text(error)) from error
     except (NonFiniteError, EnvFaultedError, OSError) as error:
         raise click.ClickException(_text(error)) from error
 
 
 def _text(error: Exception) -> str:
-    return "\n".join([str(error), *getattr(error, "__notes__", ())])
+    """Returns the message and the notes that say more than it, each on a line."""
+    message, notes = str(error), getattr(error, "__notes__", ())
+    return "\n".join([message, *(note for note in notes if note not in message)])

@@ -53,7 +53,7 @@ class Reflection:
         Args:
             labels: The label of each column, in order, as `EnvDescription` has them.
             image: For a label that of the column which takes its place in the mirror, and the sign; for example
-                `"joint_pos/FL_hip"` to `("joint_pos/FR_hip", -1)`.
+                `"joint_pos[FL_hip]"` to `("joint_pos[FR_hip]", -1)`.
 
         Raises:
             ConfigError: A label occurs twice, or the image of one is no label.

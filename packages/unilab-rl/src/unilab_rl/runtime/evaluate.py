@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from unilab_core import ConfigError
+
 if TYPE_CHECKING:
     from unilab_rl.contracts.algorithm import Policy
     from unilab_rl.contracts.env import EnvProtocol
@@ -98,7 +100,7 @@ def evaluate(env: EnvProtocol, policy: Policy, *, episodes_per_env: int = 1, see
         seed: Seed of the environment's randomness.
 
     Raises:
-        RuntimeError: A row doesn't finish an episode within `max_episode_length` steps.
+        ConfigError: A row doesn't finish an episode within `max_episode_length` steps.
     """
     log = _EpisodeLog()
     firsts = [
@@ -160,7 +162,7 @@ def _run_time_limit(
         log.add(state.terminated, state.info.get("episode", {}))
     late = running.nonzero().flatten().tolist()
     if late:
-        raise RuntimeError(
+        raise ConfigError(
             f"evaluate: rows {late[:8]} have not finished an episode in {env.max_episode_length} steps; the task has "
             "no time limit, give it a time_out term"
         )

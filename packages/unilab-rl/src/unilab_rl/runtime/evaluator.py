@@ -173,8 +173,13 @@ class Evaluator:
     def _measure(
         self, checkpoint: Checkpoint, source: Path | str, make_policy: Callable[[EnvProtocol], Policy]
     ) -> Evaluation:
-        device = torch.device(self._device)
-        cuda = [device.index or 0] if device.type == "cuda" else []
-        with torch.random.fork_rng(devices=cuda), closing(self._make_env()) as env:
-            import_training_state(env, source, checkpoint)  # before the first reset, which follows curricula
-            return evaluate(env, make_policy(env), episodes_per_env=self._episodes_per_env, seed=self.seed)
+        with torch.random.fork_rng(devices=[]), closing(self._make_env()) as env:
+            # Of CUDA only now: the environment says which device it is, and whether it is there.
+            cuda = [env.device.index] if env.device.type == "cuda" else []
+            with torch.random.fork_rng(devices=cuda):
+                import_training_state(
+                    env, source, checkpoint
+                )  # before the first reset, which follows curricula
+                return evaluate(
+                    env, make_policy(env), episodes_per_env=self._episodes_per_env, seed=self.seed
+                )

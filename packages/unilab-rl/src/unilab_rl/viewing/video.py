@@ -62,7 +62,13 @@ class VideoWriter:
         self._rate = Fraction(1.0 / frame_s).limit_denominator(1000)
         self._new_frame = av.VideoFrame.from_ndarray
         self._temporary.touch()  # FFmpeg itself would find only later that it can't
-        self._film: Any = av.open(str(self._temporary), "w", format="mp4", options={"movflags": "+faststart"})
+        try:
+            self._film: Any = av.open(
+                str(self._temporary), "w", format="mp4", options={"movflags": "+faststart"}
+            )
+        except BaseException:
+            self._temporary.unlink()
+            raise
         self._stream: Any = None
 
     def __enter__(self) -> VideoWriter:

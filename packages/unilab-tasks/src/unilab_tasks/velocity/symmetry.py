@@ -27,7 +27,8 @@ _SIGNS = {
 }
 """By term and column; all other terms have one column per leg's joint or foot."""
 _LEG = re.compile(r"\b(F|R)(R|L)_(hip)?")
-_LABEL = re.compile(r"(?P<term>\w+)\[(?P<column>[^\]]+)\]")
+_LABEL = re.compile(r"(?P<term>\w+)\[(?P<column>[^\]]+)\](\[t-\d+\])?")
+"""Frames of a history are mirrored one by one."""
 
 
 def quadruped_mirror(description: EnvDescription) -> Mirror:
