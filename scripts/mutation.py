@@ -133,12 +133,13 @@ def page(result: Mapping[str, Any]) -> str:
         "## Survivors",
         "",
         "What no test noticed, and why it need not: an *equivalent* change makes no difference that anybody could see.",
+        "",
     ]
     function = ""
     for entry in result["survivors"]:
         if entry["function"] != function:
             function = entry["function"]
-            lines += ["", f"### `{function}` ({entry['group']})", ""]
+            lines += [f"### `{function}` ({entry['group']})", ""]
         why = entry["why"] or "not looked at yet"
         was, now = (" ".join(entry[key].split()) for key in ("was", "now"))
         lines += [f"- {why}", "", f"      - {was}", f"      + {now}", ""]

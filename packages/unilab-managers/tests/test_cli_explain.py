@@ -132,12 +132,8 @@ def everything() -> ManagerBasedRlEnvCfg:
 @pytest.fixture
 def run(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs the command line in an empty folder where the tasks `small` and `everything` are registered."""
-    tasks = {
-        "small": TaskSpec("small", "manager_support:mujoco_cfg"),
-        "everything": TaskSpec("everything", f"{__name__}:everything"),
-    }
-    registry.list_tasks()
-    monkeypatch.setattr(registry._REGISTRY, "tasks", tasks)
+    for name, cfg in (("small", "manager_support:mujoco_cfg"), ("everything", f"{__name__}:everything")):
+        registry.register_task(TaskSpec(name, cfg))
     monkeypatch.chdir(tmp_path)
 
     def call(*args: str) -> tuple[int, str, str]:

@@ -71,6 +71,8 @@ class ActionTerm(ABC):
 class ActionManager(ManagerBase):
     """Splits the action among its terms and remembers the last two raw actions.
 
+    The control of an actuator that no term drives is 0: no force of a motor, position 0 of a position servo.
+
     Attributes:
         control_columns: Which column of the control each column of the action drives.
         action: (N, A) raw action of the current step; zero on reset rows. The same tensor throughout.
