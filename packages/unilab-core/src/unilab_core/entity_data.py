@@ -77,23 +77,19 @@ class EntityData:
     def _qvel(self) -> torch.Tensor:
         return self._staging.qvel if self._staging.shows_state else self._io.column("qvel")
 
-    def _of_joints(self, name: str, columns: Index, read: Callable[[], torch.Tensor]) -> torch.Tensor:
+    def _joints(self, name: str, columns: Index, read: Callable[[], torch.Tensor]) -> torch.Tensor:
         """Returns columns of the state: a view that lasts where they are consecutive, else a copy of the moment."""
         return self._kept.view(name, read) if isinstance(columns, slice) else self._kept.get(name, read)
-
-    def _of_root(self, name: str, read: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """Returns a part of a free joint, a view that lasts, or of a body, which is derived."""
-        return self._kept.get(name, read) if self._root is None else self._kept.view(name, read)
 
     @property
     def joint_pos(self) -> torch.Tensor:
         """(N, J) joint positions, m or rad."""
-        return self._of_joints("joint_pos", self._read_q, lambda: self._qpos()[:, self._read_q])
+        return self._joints("joint_pos", self._read_q, lambda: self._qpos()[:, self._read_q])
 
     @property
     def joint_vel(self) -> torch.Tensor:
         """(N, J) joint velocities, m/s or rad/s."""
-        return self._of_joints("joint_vel", self._read_v, lambda: self._qvel()[:, self._read_v])
+        return self._joints("joint_vel", self._read_v, lambda: self._qvel()[:, self._read_v])
 
     @property
     def joint_acc(self) -> torch.Tensor:
@@ -112,15 +108,11 @@ class EntityData:
         """Returns columns of the free joint, in `qpos` for a pose and in `qvel` for a velocity, else of the body."""
         if self._root is None:
             return self._root_body(field)
-        is_pose = field in ("pos_w", "quat_w")
-        values, first = (self._qpos(), self._root[0]) if is_pose else (self._qvel(), self._root[1])
-        return values[:, first + start : first + stop]
-
-    def _angular_velocity(self) -> torch.Tensor:
-        if self._root is None:
-            return quat_apply_inverse(self.root_quat_w, self._root_body("ang_vel_w"))
-        # The engine keeps a free joint's linear velocity in the world and its angular velocity in the body.
-        return self._qvel()[:, self._root[1] + 3 : self._root[1] + 6]
+        (qpos, qvel), is_pose = self._root, field in ("pos_w", "quat_w")
+        first = start + (qpos if is_pose else qvel)
+        return self._kept.view(
+            field, lambda: (self._qpos() if is_pose else self._qvel())[:, first : first + stop - start]
+        )
 
     def _root_body(self, field: str) -> torch.Tensor:
         handle = BodyHandle(self._derived, [f"body:{self._layout.root_body}"], self._kept)
@@ -130,22 +122,25 @@ class EntityData:
     @property
     def root_pos_w(self) -> torch.Tensor:
         """(N, 3) position of the root body's frame in the world, m."""
-        return self._of_root("root_pos_w", lambda: self._root_part("pos_w", 0, 3))
+        return self._root_part("pos_w", 0, 3)
 
     @property
     def root_quat_w(self) -> torch.Tensor:
         """(N, 4) orientation of the root body in the world, wxyz."""
-        return self._of_root("root_quat_w", lambda: self._root_part("quat_w", 3, 7))
+        return self._root_part("quat_w", 3, 7)
 
     @property
     def root_lin_vel_w(self) -> torch.Tensor:
         """(N, 3) velocity of the root frame's origin in the world, m/s."""
-        return self._of_root("root_lin_vel_w", lambda: self._root_part("lin_vel_w", 0, 3))
+        return self._root_part("lin_vel_w", 0, 3)
 
     @property
     def root_ang_vel_b(self) -> torch.Tensor:
         """(N, 3) angular velocity in the root body's frame, rad/s."""
-        return self._of_root("root_ang_vel_b", self._angular_velocity)
+        if self._root is None:
+            return quat_apply_inverse(self.root_quat_w, self._root_body("ang_vel_w"))
+        # The engine keeps a free joint's linear velocity in the world and its angular velocity in the body.
+        return self._root_part("ang_vel_b", 3, 6)
 
     @property
     def root_lin_vel_b(self) -> torch.Tensor:

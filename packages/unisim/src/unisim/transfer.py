@@ -324,7 +324,7 @@ class HostBridgeTransferPlan:
             low, high = ids.aminmax()
             if int(low) < 0 or int(high) >= self._n:
                 ids = ids[(ids >= 0) & (ids < self._n)]
-        mask = torch.zeros(self._n, dtype=torch.bool)
+        mask = torch.zeros(self._n, dtype=torch.bool, device=ids.device)
         mask[ids] = True
         return mask
 
