@@ -212,7 +212,7 @@ def test_an_interrupted_run_ends_without_another_evaluation(tmp_path, monkeypatc
     assert newest(folder).iteration == 2
 
 
-def test_a_second_interrupt_in_an_evaluation_leaves_the_iteration_before_it(tmp_path, monkeypatch):
+def test_a_second_interrupt_in_an_evaluation_costs_the_evaluation_and_not_the_iteration(tmp_path, monkeypatch):
     def interrupt(env, cfg, state, make_policy=COUNTING.make_policy):
         if state.learner["weight"][0] == 2.0:
             os.kill(os.getpid(), signal.SIGINT)
@@ -221,8 +221,9 @@ def test_a_second_interrupt_in_an_evaluation_leaves_the_iteration_before_it(tmp_
 
     monkeypatch.setattr(COUNTING, "make_policy", interrupt)
     folder = trained(tmp_path, "learner.eval_interval=1", "learner.eval_episodes=4")
-    assert [line["iteration"] for line in lines(folder)] == [1]
-    assert newest(folder).iteration == 1
+    assert [line["iteration"] for line in lines(folder)] == [1, 2]
+    assert evaluated(folder) == [1]
+    assert newest(folder).iteration == 2
 
 
 def assert_same(one, other, path=""):

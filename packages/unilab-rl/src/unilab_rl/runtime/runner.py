@@ -163,19 +163,38 @@ class Runner:
             elapsed_s = self._clock() - began
             used = budget.fraction(iteration, env_steps, elapsed_s)
             snapshot = self._snapshot(iteration, env_steps)
-            if self._evaluator is not None and self._is_due(iteration, used, guard):
-                done = replace(done, metrics={**done.metrics, **self._evaluate(self._evaluator, snapshot)})
-            resumed = None
-            if self._start is not None and self._last is self._start.checkpoint:
-                write_resume(self._folder, self._start, budget)
-                resumed = self._start.kind
-            metrics.append(
-                done, iteration=iteration, env_steps=env_steps, elapsed_s=elapsed_s, resumed=resumed
-            )
-            self._last, self._file = snapshot, None
+            measured: dict[str, float] = {}
+            try:
+                if self._evaluator is not None and self._is_due(iteration, used, guard):
+                    measured = self._evaluate(self._evaluator, snapshot)
+            finally:  # an evaluation that fails or is interrupted costs no iteration that was complete
+                done = replace(done, metrics={**done.metrics, **measured})
+                self._complete(snapshot, done, elapsed_s, budget, metrics)
             if iteration % self._config.learner.save_interval == 0:
                 self._save()
             watcher.on_iteration(Progress(iteration, env_steps, elapsed_s, used, done))
+
+    def _complete(
+        self,
+        snapshot: Checkpoint,
+        done: Iteration,
+        elapsed_s: float,
+        budget: BudgetCfg,
+        metrics: MetricsLog,
+    ) -> None:
+        """Makes an iteration the last one that is complete; the first one of a resumed run also says so on disk."""
+        resumed = None
+        if self._start is not None and self._last is self._start.checkpoint:
+            write_resume(self._folder, self._start, budget)
+            resumed = self._start.kind
+        metrics.append(
+            done,
+            iteration=snapshot.iteration,
+            env_steps=snapshot.env_steps,
+            elapsed_s=elapsed_s,
+            resumed=resumed,
+        )
+        self._last, self._file = snapshot, None
 
     def _is_due(self, iteration: int, used: float, guard: InterruptGuard) -> bool:
         """Returns whether an iteration is evaluated; not where somebody waits for the end."""
@@ -183,7 +202,7 @@ class Runner:
         return interval > 0 and not guard.requested and (iteration % interval == 0 or used >= 1.0)
 
     def _evaluate(self, evaluator: Evaluator, snapshot: Checkpoint) -> dict[str, float]:
-        """Measures an iteration; an interrupted evaluation leaves it incomplete, as an interrupted update does."""
+        """Measures an iteration."""
         began = self._clock()
         metrics = evaluator.measure(snapshot).to_metrics()
         return {**metrics, "Eval/seconds": self._clock() - began}
