@@ -61,3 +61,17 @@ def test_a_mujoco_environment_alternates_too():
         env.reset(torch.tensor([1]))
         env.step(zeros(env))
         assert env.episode_length.tolist() == [1, 1]
+
+
+def test_what_was_read_in_inference_mode_can_be_differentiated_through_outside_of_it():
+    read = lambda env: env.scene["robot"].data.root_lin_vel_b  # noqa: E731
+    with RobotEnv(2, look=read) as env:
+        with torch.inference_mode():
+            env.reset()
+            env.step(zeros(env))
+            inside = read(env)
+            assert read(env) is inside
+        weight = torch.ones((), requires_grad=True)
+        (weight * read(env)).sum().backward()
+        assert torch.equal(read(env), inside)
+        assert read(env) is read(env)

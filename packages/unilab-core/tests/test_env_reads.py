@@ -252,3 +252,56 @@ def test_reads_of_several_blocks_of_one_label_are_added_up_also_when_one_fails()
 
     with Noting() as env:
         assert env.scene.reads_of("term") == ("body:robot/leg", "site:robot/imu")
+
+
+def data_of(env):
+    return env.scene["robot"].data
+
+
+@pytest.mark.parametrize(
+    ("read", "name"),
+    [
+        (lambda env: data_of(env).projected_gravity_b, "gravity"),
+        (lambda env: data_of(env).root_lin_vel_b, "root_lin_vel_b"),
+        (lambda env: data_of(env).joint_vel, "qvel"),
+        (lambda env: data_of(env).bodies(LEG).pos_w, "pos_w"),
+        (lambda env: data_of(env).sensor("gyro"), "sensor:robot/gyro"),
+    ],
+)
+def test_a_term_that_writes_into_what_all_terms_share_is_a_config_error(read, name):
+    def look(env):
+        with env.scene.note_reads("term 'rude'") if env.scene.is_recording else contextlib.nullcontext():
+            read(env)[:] += 1.0
+
+    with pytest.raises(ConfigError, match=f"term 'rude' wrote into '{name}'.*write into a clone"):
+        RobotEnv(look=look)
+    with pytest.raises(ConfigError, match=f"rewards wrote into '{name}'.*write into a clone"):
+        RobotEnv(look=lambda env: read(env)[:].add_(1.0))
+
+
+def test_a_term_may_write_into_a_clone_and_into_its_own_memory():
+    def look(env):
+        env.memory = getattr(env, "memory", torch.zeros(2, 3))
+        env.memory.copy_(data_of(env).root_lin_vel_b)
+        data_of(env).projected_gravity_b.clone().add_(1.0)
+
+    with RobotEnv(look=look) as env:
+        env.reset()
+        assert steps(env, 2) is not None
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda env: data_of(env).root_lin_vel_b,
+        lambda env: data_of(env).joint_pos,
+        lambda env: data_of(env).bodies(LEG).pos_w,
+    ],
+)
+def test_nothing_that_was_kept_is_handed_out_after_close(read):
+    env = RobotEnv(look=read)
+    env.reset()
+    assert read(env) is read(env)
+    env.close()
+    with pytest.raises(RuntimeError, match="is read after close: the environment is closed"):
+        read(env)

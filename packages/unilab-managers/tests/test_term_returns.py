@@ -1,10 +1,18 @@
 """What a term returns is checked at construction: the error names manager, term, shapes and dtypes."""
 
 import pytest
-from manager_support import MakeEnv, group, returns
+import torch
+from manager_support import MakeEnv, group, probe, returns
 
-from unilab_core import ConfigError
-from unilab_managers import ObservationGroupCfg, ObservationTermCfg, RewardTermCfg, TerminationTermCfg
+from unilab_core import ConfigError, EnvRng
+from unilab_managers import (
+    ManagerBasedRlEnv,
+    ObservationGroupCfg,
+    ObservationTermCfg,
+    RewardTermCfg,
+    TerminationTermCfg,
+)
+from unilab_managers.noise import NoiseModel, NoiseModelCfg
 
 REWARDS = [
     ("column", r"torch.float32 \(3, 1\)"),
@@ -84,3 +92,43 @@ def test_groups_other_than_obs_and_critic_or_empty_ones_are_refused(
     }
     with pytest.raises(ConfigError, match=message):
         make_env(observations=terms)
+
+
+def writes_into_a_column(env: ManagerBasedRlEnv) -> torch.Tensor:
+    """Returns a column of the sensor, (N,), after writing into it."""
+    return env.scene.sensor("probe")[:, 0].add_(1.0)
+
+
+def writes_into_a_velocity(env: ManagerBasedRlEnv) -> torch.Tensor:
+    """Returns the joint velocities, (N, J), after writing into them."""
+    return env.scene["robot"].data.joint_vel.clamp_(max=1.0)
+
+
+class OwnNoise(NoiseModel):
+    """Adds 1, in place."""
+
+    def apply(self, values: torch.Tensor, env_ids: torch.Tensor | None = None) -> torch.Tensor:
+        return values.add_(1.0)
+
+
+class OwnNoiseCfg(NoiseModelCfg):
+    """Makes `OwnNoise`."""
+
+    def make(self, num_envs: int, dim: int, device: torch.device | str, rng: EnvRng) -> NoiseModel:
+        return OwnNoise()
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.0])
+def test_a_reward_that_writes_into_what_it_reads_is_refused(make_env: MakeEnv, weight: float) -> None:
+    cfg = RewardTermCfg(func=writes_into_a_column, weight=weight)
+    with pytest.raises(ConfigError, match="rewards term 'bad' wrote into 'sensor:probe', which it shares"):
+        make_env(rewards={"bad": cfg})
+
+
+def test_an_observation_or_noise_that_writes_into_what_is_read_is_refused(make_env: MakeEnv) -> None:
+    bad = ObservationTermCfg(func=writes_into_a_velocity)
+    with pytest.raises(ConfigError, match="observations.obs term 'bad' wrote into 'qvel', which it shares"):
+        make_env(observations={"obs": group(bad=bad)})
+    noisy = ObservationTermCfg(func=probe, noise=OwnNoiseCfg())
+    with pytest.raises(ConfigError, match="observations wrote into 'sensor:probe', which it shares"):
+        make_env(observations={"obs": group(noisy=noisy)})

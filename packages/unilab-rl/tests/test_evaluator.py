@@ -212,7 +212,9 @@ def test_an_interrupted_run_ends_without_another_evaluation(tmp_path, monkeypatc
     assert newest(folder).iteration == 2
 
 
-def test_a_second_interrupt_in_an_evaluation_costs_the_evaluation_and_not_the_iteration(tmp_path, monkeypatch):
+def test_a_second_interrupt_in_an_evaluation_costs_the_evaluation_and_not_the_iteration(
+    tmp_path, monkeypatch
+):
     def interrupt(env, cfg, state, make_policy=COUNTING.make_policy):
         if state.learner["weight"][0] == 2.0:
             os.kill(os.getpid(), signal.SIGINT)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from unilab_core.noted_reads import NotedReads
 from unisim.capabilities import TensorExecution
 from unisim.contract import SimBackend
 from unisim.errors import CapabilityError
@@ -35,6 +36,7 @@ class BackendIO(ABC):
 
     Attributes:
         frozen: Whether the reads are fixed.
+        serves_step: Whether the columns are those that a step reads: from `freeze` until `close`.
         version: Rises whenever columns change: what was computed from them before is stale.
         host_bytes: Who has columns copied to the host, to what one run moves there and back.
     """
@@ -47,8 +49,9 @@ class BackendIO(ABC):
         self._keys: dict[str, torch.Tensor] = {}
         self._random: torch.Generator | None = None
         self._drawn: dict[str, torch.Tensor] = {}
-        self._noting: list[list[str]] = []
+        self._noting: list[NotedReads] = []
         self.frozen = False
+        self.serves_step = False
         self.version = 0
         self.host_bytes: dict[str, int] = {}
         self._host_callers: set[str] = set()
@@ -94,25 +97,30 @@ class BackendIO(ABC):
                 )
             values = self._keys[key] = self._read_now(key)
         for noted in self._noting:
-            if key not in noted:
-                noted.append(key)
+            noted.add(key, values if self.serves_host else None)
         return values if self._random is None else self._draw(key, values)
 
     @contextmanager
-    def noting(self) -> Iterator[list[str]]:
-        """Notes what is read while the block lasts, each key once, in the order in which it was first read.
+    def noting(self) -> Iterator[NotedReads]:
+        """Notes what is read while the block lasts.
 
         Raises:
             RuntimeError: The reads are frozen: what a step reads is known by then.
         """
         if self.frozen:
             raise RuntimeError("reads are noted while an environment is built; they are frozen already")
-        noted: list[str] = []
+        noted = NotedReads()
         self._noting.append(noted)
         try:
             yield noted
         finally:
             self._noting = [other for other in self._noting if other is not noted]
+
+    def lend(self, name: str, values: torch.Tensor) -> torch.Tensor:
+        """Returns `values`, which follow from columns; whoever notes reads finds out whether they stay as they are."""
+        for noted in self._noting:
+            noted.lend(name, values)
+        return values
 
     def _draw(self, key: str, values: torch.Tensor) -> torch.Tensor:
         if key not in self._drawn:
@@ -207,6 +215,7 @@ class BackendIO(ABC):
     def close(self) -> None:
         """Closes the backend; idempotent."""
         self._closed = True
+        self.serves_step = False
         self._keys.clear()
         self._backend.close()
 
@@ -252,7 +261,7 @@ class HostBridgeIO(BackendIO):
     def freeze(self) -> None:
         """Compiles the plan; the columns become views of its packet."""
         self._plan = self._compile(self.keys)
-        self.frozen = True
+        self.frozen = self.serves_step = True
         self.version += 1
         self._host = PacketCount()
         self._none_bad = torch.zeros(self._backend.num_envs, dtype=torch.bool, device=self._device)
@@ -346,7 +355,7 @@ class ResidentIO(BackendIO):
 
     def freeze(self) -> None:
         """The views are live already."""
-        self.frozen = True
+        self.frozen = self.serves_step = True
 
     def step(self, ctrl: torch.Tensor) -> None:
         """Advances physics; the views follow."""

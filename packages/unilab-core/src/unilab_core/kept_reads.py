@@ -16,7 +16,7 @@ class KeptReads:
     """Keeps derived values until the columns that they come from change.
 
     Nothing is kept while state is staged, for a write may follow any read, nor before the reads are frozen, when every
-    read has to be noted.
+    read has to be noted, nor after close, when there is nothing to be read.
     """
 
     def __init__(self, io: BackendIO, staging: Staging) -> None:
@@ -29,21 +29,31 @@ class KeptReads:
 
     def get(self, key: Hashable, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
         """Returns what `compute` returned at the present columns, to be read only."""
-        if self._staging.shows_state or not self._io.frozen:
+        if self._staging.shows_state:
             return compute()
+        if not self._io.serves_step:
+            return self._io.lend(_name(key), compute())
         if self._io.version != self._version:
             self._values.clear()
             self._version = self._io.version
         value = self._values.get(key)
-        if value is None:
+        # What was computed in inference mode is of no use outside of it: autograd refuses it.
+        if value is None or (value.is_inference() and not torch.is_inference_mode_enabled()):
             value = self._values[key] = compute()
         return value
 
     def view(self, key: Hashable, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
         """Returns what `compute` returned once, to be read only: a view of columns, which follows them by itself."""
-        if self._staging.shows_state or not self._io.frozen:
+        if self._staging.shows_state:
             return compute()
+        if not self._io.serves_step:
+            return self._io.lend(_name(key), compute())
         value = self._views.get(key)
         if value is None:
             value = self._views[key] = compute()
         return value
+
+
+def _name(key: Hashable) -> str:
+    """What a value is called in messages: of bodies, the field."""
+    return repr(key[0] if isinstance(key, tuple) else key)

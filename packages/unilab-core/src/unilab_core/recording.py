@@ -142,7 +142,7 @@ def record_reads(
         What else the two runs showed.
 
     Raises:
-        ConfigError: A call failed in the first run; names it and the cause.
+        ConfigError: A call failed in the first run, or wrote into what it read; names it and the cause.
         CapabilityError: A call asks for what the backend cannot do.
     """
     ids = torch.arange(staging.qpos.shape[0], device=staging.qpos.device)
@@ -152,7 +152,7 @@ def record_reads(
     saved = registry.save(ids)
     try:
         for label, call in _calls(env, io, staging, ids, control_width, validate, recorded):
-            with_label(label, call)
+            with_label(label, lambda label=label, call=call: _call_as_reader(io, label, call))  # type: ignore[misc]
         with_label("observations", lambda: check(env._observe(None)))
         recorded.observed_hosts = io.host_callers(
             lambda: with_label("observations of a reset", lambda: env._observe(ids))
@@ -203,6 +203,17 @@ def _calls(
     yield "timers", lambda: _try_timers(env, ids, recorded)
     yield "after_step", env._after_step
     yield "after_reset", lambda: env._after_reset(ids)
+
+
+def _call_as_reader(io: BackendIO, label: str, call: Callable[[], object]) -> None:
+    """Calls, and checks that what was read stayed as it was.
+
+    Raises:
+        ConfigError: It was written into.
+    """
+    with io.noting() as noted:
+        call()
+    noted.check(label)
 
 
 def _try_timers(env: EnvHooks, ids: torch.Tensor, recorded: Recorded) -> None:

@@ -194,13 +194,15 @@ class EntityScene(Mapping[str, Entity]):
         no read.
 
         Raises:
+            ConfigError: The block wrote into what it read; names the label.
             RuntimeError: The reads are frozen already.
         """
-        with self._io.noting() as keys:
+        with self._io.noting() as noted:
             try:
                 yield
             finally:
-                self._reads[label] = tuple(dict.fromkeys((*self._reads.get(label, ()), *keys)))
+                self._reads[label] = tuple(dict.fromkeys((*self._reads.get(label, ()), *noted.keys)))
+            noted.check(label)
 
     def reads_of(self, label: str) -> tuple[str, ...]:
         """Returns the keys that were read under a label, in the order in which they were first read."""

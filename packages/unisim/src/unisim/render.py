@@ -35,8 +35,8 @@ GL_REMEDY = (
 class CameraCfg(Cfg):
     """Where an image is taken from: a point to look at, a distance from it and two angles; and its size.
 
-    Without `track` and `lookat` it follows the first entity that moves freely, else the first one, or looks at the middle
-    of a scene without entities.
+    Without `track` and `lookat` it follows the first entity that moves freely, else the first one, or looks at the
+    middle of a scene without entities.
     """
 
     track: str | None = None

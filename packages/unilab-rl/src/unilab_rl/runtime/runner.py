@@ -142,7 +142,7 @@ class Runner:
                 self._loop(budget, watcher, guard, metrics)
             except KeyboardInterrupt:
                 stopped = True
-                _logger.info("stopped in the middle of iteration %d", self._last.iteration + 1)
+                _logger.info("stopped; the last complete iteration is %d", self._last.iteration)
             except Exception as error:
                 guard.ignore_from_now()
                 self._save_after(error)
