@@ -92,3 +92,19 @@ def test_a_time_limit_of_a_finite_horizon_is_an_end(make_env: MakeEnv, finite: b
     assert state.reward.tolist() == ([-10.0, -10.0] if finite else [1.0, 1.0])
     assert state.terminated.tolist() == [finite] * 2
     assert env.step(zeros(env)).reward.tolist() == [1.0, 1.0]
+
+
+def last_of_shown(env: ManagerBasedRlEnv) -> torch.Tensor:
+    """Returns what the term `shown` added in the step before: a view of the manager's own."""
+    return env.reward_manager.term_values()["shown"]
+
+
+def test_a_term_may_return_what_another_added_in_the_step_before(make_env: MakeEnv) -> None:
+    feed = Feed()
+    terms = {**SHOWN, "again": RewardTermCfg(func=last_of_shown, weight=1.0)}
+    env = make_env(1, feed=feed, rewards=terms, scale_rewards_by_dt=False)
+    rewards = []
+    for value in (2.0, 5.0, 11.0):
+        feed.probe([[value, 0.0, 0.0]])
+        rewards.append(env.step(zeros(env)).reward.tolist())
+    assert rewards == [[2.0], [5.0 + 2.0], [11.0 + 5.0]]

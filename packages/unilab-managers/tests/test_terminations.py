@@ -151,3 +151,19 @@ def test_the_time_limit_counts_the_steps_of_each_row(make_env: MakeEnv) -> None:
     env.reset(ids(1))
     cut = [env.step(zeros(env)).truncated.tolist() for _ in range(5)]
     assert cut == [[False, False], [False, False], [True, False], [False, False], [False, True]]
+
+
+def fell_before(env: ManagerBasedRlEnv) -> torch.Tensor:
+    """Returns which rows the term `fell` ended in the step before: a view of the manager's own."""
+    return env.termination_manager.get_term("fell")
+
+
+def test_a_term_may_return_what_another_decided_in_the_step_before(make_env: MakeEnv) -> None:
+    feed = Feed()
+    terms = {"fell": TerminationTermCfg(func=flag), "late": TerminationTermCfg(func=fell_before)}
+    env = make_env(feed=feed, terminations=terms)
+    ended = []
+    for rows in ((1,), (), (0,), ()):
+        feed.probe(flags(*rows))
+        ended.append(env.step(zeros(env)).terminated.tolist())
+    assert ended == [[False, True, False], [False, True, False], [True, False, False], [True, False, False]]

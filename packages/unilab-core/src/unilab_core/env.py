@@ -292,6 +292,7 @@ class TorchEnv(EnvBase, ABC):
 
     def _check_reset_observations(self, ids: torch.Tensor) -> None:
         rows = {group: values[ids] for group, values in self._obs.items()}
+        self._io.count_verdict(len(rows))
         verdict, _ = read_verdict(rows)
         if not all(verdict.values()):
             message = describe_non_finite(f"{self._name}.reset", self._obs, self._labels())

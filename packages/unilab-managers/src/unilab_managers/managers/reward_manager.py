@@ -91,7 +91,8 @@ class RewardManager(ManagerBase):
                 self._unused if weight == 0.0 else self._value(self._terms[name])
                 for name, weight in self._weights.items()
             ]
-            torch.stack(values, dim=1, out=self._values)
+            # Through a new tensor: a term may return a view of what it added in the last step.
+            self._values.copy_(torch.stack(values, dim=1))
             self._values *= self._scales
             for column in self._values.unbind(dim=1):  # one after the other: a sum of rows has no fixed order
                 self._total += column

@@ -54,7 +54,8 @@ class TerminationManager(ManagerBase):
         if self._terms:
             # In the order of declaration, whatever the order of the columns.
             values = {name: self._value(term) for name, term in self._terms.items()}
-            torch.stack([values[name] for name in self._order], dim=1, out=self._values)
+            # Through a new tensor: a term may return a view of what another one decided in the last step.
+            self._values.copy_(torch.stack([values[name] for name in self._order], dim=1))
             torch.any(self._values[:, : self._num_ends], dim=1, out=self._terminated)
             torch.any(self._values[:, self._num_ends :], dim=1, out=self._truncated)
         return self._terminated, self._truncated
