@@ -154,7 +154,7 @@ MASK = torch.tensor([False, True, False])
         ),
         (torch.tensor([True]), ResetPayload(ONE), r"mask is torch.bool \(1,\), expected torch.bool \(3,\)"),
         (~MASK, ResetPayload(ONE), "the mask is not true exactly at the payload's env_ids"),
-        (MASK, ResetPayload(torch.tensor([7])), "the mask is not true exactly at the payload's env_ids"),
+        (MASK, ResetPayload(torch.tensor([7])), r"env_ids \[7\] out of range, expected 0 <= id < 3"),
         (MASK, ResetPayload(ONE, qpos=torch.zeros(2, 2)), r"qpos is torch.float32 \(2, 2\)"),
         (MASK, ResetPayload(ONE, qpos=torch.zeros(1, 2).double()), r"qpos is torch.float64 \(1, 2\)"),
         (MASK, ResetPayload(ONE, qpos=torch.zeros(1, 900)), "bytes do not fit the compiled packet"),

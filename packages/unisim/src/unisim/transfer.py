@@ -68,6 +68,9 @@ class _Packet:
         self.host_bytes = self.device_bytes
         if staged:
             self.host_bytes = torch.zeros(num_bytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
+        # As numbers, viewed once: every packet holds floats, after the row ids where it has any.
+        self.device_floats = self.device_bytes.view(torch.float32)
+        self.host_floats = self.host_bytes.view(torch.float32) if staged else self.device_floats
         self._staged = staged
         self._asynchronous = device.type != "cpu"
         self._in_flight: torch.Event | None = None
@@ -96,11 +99,12 @@ class _Packet:
     def host_rows(self, start: int, rows: int, width: int) -> torch.Tensor:
         """Returns (rows, width) float32 of the host's bytes, after the last transfer of them has left."""
         self.wait()
-        return _floats(self.host_bytes, start, rows, width)
+        return _block(self.host_floats, start, rows, width)
 
 
-def _floats(storage: torch.Tensor, start: int, rows: int, width: int) -> torch.Tensor:
-    return storage[start : start + 4 * rows * width].view(torch.float32).view(rows, width)
+def _block(floats: torch.Tensor, start: int, rows: int, width: int) -> torch.Tensor:
+    """Returns (rows, width) float32 of a packet, from its byte `start` on."""
+    return floats[start // 4 : start // 4 + rows * width].view(rows, width)
 
 
 class HostBridgeTransferPlan:
@@ -149,10 +153,10 @@ class HostBridgeTransferPlan:
         self._read = _Packet(4 * self._n * layout.width, self.device, staged=apart)
         self._selected = _Packet(4 * self._n * layout.width, self.device, staged=apart)
         self._rows = _Packet(self._n * (8 + 4 * row_width), self.device, staged=apart)
-        self._ctrl = _floats(self._control.device_bytes, 0, self._n, self._c)
-        self._ctrl_host = _floats(self._control.host_bytes, 0, self._n, self._c)
-        self._read_host = _floats(self._read.host_bytes, 0, self._n, layout.width)
-        self.packet = _floats(self._read.device_bytes, 0, self._n, layout.width)
+        self._ctrl = _block(self._control.device_floats, 0, self._n, self._c)
+        self._ctrl_host = _block(self._control.host_floats, 0, self._n, self._c)
+        self._read_host = _block(self._read.host_floats, 0, self._n, layout.width)
+        self.packet = _block(self._read.device_floats, 0, self._n, layout.width)
         """(N, W) float32: the last read; rewritten in place by `read` and `read_selected`."""
         self._stage: Literal["idle", "controlled", "stepped"] = "idle"
         self._pending: torch.Tensor | None = None
@@ -300,8 +304,11 @@ class HostBridgeTransferPlan:
         self._rows.device_bytes[: 8 * k].view(torch.int64).copy_(payload.env_ids)
         start, model = 8 * k, {}
         for (name, values), width in zip(parts, widths, strict=True):
-            _floats(self._rows.device_bytes, start, k, width).copy_(values.detach().reshape(k, width))
-            view = _floats(self._rows.host_bytes, start, k, width).view(values.shape)
+            block = _block(self._rows.device_floats, start, k, width)
+            block.copy_(values.detach().reshape(k, width))
+            if self._rows.host_floats is not self._rows.device_floats:
+                block = _block(self._rows.host_floats, start, k, width)
+            view = block.view(values.shape)
             if name in ("qpos", "qvel", "ctrl"):
                 setattr(host, name, view)
             else:
@@ -310,13 +317,9 @@ class HostBridgeTransferPlan:
         host.model, host.validation = model, payload.validation
         self._rows.to_host(total)
         self._count(kind, total, synchronizes=True)
-        # Made from the ids, so that no device need move its mask; ids out of range are the backend's to reject.
-        host_mask = self._mask_of(host.env_ids)
-        if mask.device.type == "cpu" and not torch.equal(mask, host_mask):
-            raise ResetRejectedError(
-                f"{owner}: the mask is not true exactly at the payload's env_ids; nothing was written"
-            )
-        return host_mask, host
+        # The backend compares mask and ids. One on a device is made again from the ids, so that it need not be moved;
+        # ids out of range are the backend's to reject.
+        return mask if mask.device.type == "cpu" else self._mask_of(host.env_ids), host
 
     def _mask_of(self, ids: torch.Tensor) -> torch.Tensor:
         """Returns (N,) bool, true at those of `ids` that exist."""
@@ -373,7 +376,7 @@ class HostBridgeTransferPlan:
         self._port.pack_rows(self.layout, self._selected.host_rows(0, k, width), ids)
         self._selected.to_device(4 * k * width)
         self._count("selected_read", 4 * k * width, synchronizes=False)
-        rows = _floats(self._selected.device_bytes, 0, k, width)
+        rows = _block(self._selected.device_floats, 0, k, width)
         self.packet.index_copy_(0, self._rows.device_bytes[: 8 * k].view(torch.int64), rows)
         return rows
 
