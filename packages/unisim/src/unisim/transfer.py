@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
@@ -153,6 +154,9 @@ class HostBridgeTransferPlan:
         self._read = _Packet(4 * self._n * layout.width, self.device, staged=apart)
         self._selected = _Packet(4 * self._n * layout.width, self.device, staged=apart)
         self._rows = _Packet(self._n * (8 + 4 * row_width), self.device, staged=apart)
+        ids = 8 * self._n  # they come first
+        self._row_ids = self._rows.device_bytes[:ids].view(torch.int64)
+        self._row_ids_host = self._rows.host_bytes[:ids].view(torch.int64)
         self._ctrl = _block(self._control.device_floats, 0, self._n, self._c)
         self._ctrl_host = _block(self._control.host_floats, 0, self._n, self._c)
         self._read_host = _block(self._read.host_floats, 0, self._n, layout.width)
@@ -294,18 +298,18 @@ class HostBridgeTransferPlan:
         """Packs ids and all parts into one byte buffer, moves it, and views it as a host payload."""
         owner = "HostBridgeTransferPlan." + ("apply_reset" if kind == "reset" else "write_rows")
         k, parts = self._check_rows(owner, mask, payload)
-        widths = [values[0].numel() if k else 0 for _, values in parts]
+        widths = [math.prod(values.shape[1:]) for _, values in parts]
         total = 8 * k + 4 * k * sum(widths)
         if total > self._rows.device_bytes.numel():
             raise ResetRejectedError(
                 f"{owner}: {total} bytes do not fit the compiled packet; nothing was written"
             )
-        host = ResetPayload(self._rows.host_bytes[: 8 * k].view(torch.int64))
-        self._rows.device_bytes[: 8 * k].view(torch.int64).copy_(payload.env_ids)
+        host = ResetPayload(self._row_ids_host[:k])
+        self._row_ids[:k].copy_(payload.env_ids)
         start, model = 8 * k, {}
         for (name, values), width in zip(parts, widths, strict=True):
             block = _block(self._rows.device_floats, start, k, width)
-            block.copy_(values.detach().reshape(k, width))
+            block.copy_((values.detach() if values.requires_grad else values).reshape(k, width))
             if self._rows.host_floats is not self._rows.device_floats:
                 block = _block(self._rows.host_floats, start, k, width)
             view = block.view(values.shape)
@@ -377,7 +381,7 @@ class HostBridgeTransferPlan:
         self._selected.to_device(4 * k * width)
         self._count("selected_read", 4 * k * width, synchronizes=False)
         rows = _block(self._selected.device_floats, 0, k, width)
-        self.packet.index_copy_(0, self._rows.device_bytes[: 8 * k].view(torch.int64), rows)
+        self.packet.index_copy_(0, self._row_ids[:k], rows)
         return rows
 
     def close(self) -> None:
