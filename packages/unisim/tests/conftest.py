@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +23,27 @@ if SUPPORT not in sys.path:
 
 settings.register_profile("unilab", max_examples=200, derandomize=True, deadline=None, database=None)
 settings.load_profile("unilab")
+
+_COMPILED: list[str] = []
+
+
+class _Compilations(logging.Handler):
+    """Keeps what the MuJoCo-Warp backend says of kernels that it had to compile."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith("MuJoCo-Warp on") and "modules compiled:" in record.getMessage():
+            _COMPILED.append(record.getMessage())
+
+
+logging.getLogger("unisim.backends.mujoco_warp.kernel_cache").addHandler(_Compilations())
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints how long kernels were compiled: nothing where the machine has kept them from an earlier run."""
+    seconds = sum(float(match[1]) for text in _COMPILED if (match := re.search(r", (\d+) s;", text)))
+    if _COMPILED:
+        terminalreporter.write_line(f"kernels compiled for {len(_COMPILED)} backends, {seconds:.0f} s in all")
+
 
 Program = Callable[[str], "subprocess.CompletedProcess[str]"]
 

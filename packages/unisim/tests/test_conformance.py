@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from conforming import FakeHostSuite, FakeResidentSuite, MuJoCoSuite
+import pytest
+from conforming import FakeHostSuite, FakeResidentSuite, MuJoCoSuite, MuJoCoWarpSuite
 
 
 class TestMuJoCo(MuJoCoSuite):
@@ -13,6 +14,11 @@ class TestMuJoCoThatIsNotPersistent(MuJoCoSuite):
     """The batch whose workspaces are shared between rows."""
 
     persistent = False
+
+
+@pytest.mark.timeout(600)  # a model whose kernels were never compiled takes minutes
+class TestMuJoCoWarp(MuJoCoWarpSuite):
+    """Every graph, kernel and view of the device-resident backend; UNISIM_WARP_DEVICE names a GPU to run it on."""
 
 
 class TestFakeHostBridge(FakeHostSuite):

@@ -7,9 +7,9 @@ import math
 
 import mujoco
 import pytest
-from unisim_support import free_box, from_xml, hopper, pendulum
+from unisim_support import PENDULUM, free_box, from_xml, hopper, pendulum
 
-from unisim import BuiltinSensorCfg, ConfigError, EntityCfg, SceneCfg, SensorCfg, SimCfg
+from unisim import BuiltinSensorCfg, CapabilityError, ConfigError, EntityCfg, SceneCfg, SensorCfg, SimCfg
 from unisim.scene_model import compile_scene
 
 
@@ -302,3 +302,10 @@ def test_an_entity_name_that_would_break_prefixes_is_refused(name):
 def test_an_orientation_that_is_no_unit_quaternion_is_refused():
     with pytest.raises(ConfigError, match=r"has norm 2, expected a unit quaternion \(wxyz\)"):
         EntityCfg(spec=pendulum, quat=(2.0, 0.0, 0.0, 0.0))
+
+
+def test_an_actuator_with_several_controls_is_refused():
+    xml = PENDULUM.replace('<motor name="hinge" joint="hinge"/>', '<pid name="hinge" joint="hinge"/>')
+    scene = SceneCfg(entities={"robot": EntityCfg(spec=from_xml, params={"xml": xml})})
+    with pytest.raises(CapabilityError, match="1 actuators with 2 controls; .* give each its own"):
+        compile_scene(scene, SimCfg())

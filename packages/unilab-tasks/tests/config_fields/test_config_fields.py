@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 import mujoco
+import mujoco_warp
 import pytest
 import torch
+import warp
 from field_support import OtherRecorder, OwnerCfg, everything, explode
 
 from unilab_core import (
@@ -224,6 +226,9 @@ ELSEWHERE = {
     "SimCfg.num_threads": "test_settings_of_the_engine_reach_the_engine",
     "SimCfg.persistent": "test_settings_of_the_engine_reach_the_engine",
     "SimCfg.memory_mib": "test_settings_of_the_engine_reach_the_engine",
+    "SimCfg.nconmax": "test_settings_of_the_device_reach_the_device",
+    "SimCfg.njmax": "test_settings_of_the_device_reach_the_device",
+    "SimCfg.graph_capture": "test_settings_of_the_device_reach_the_device",
     "TorchEnvCfg.nan_guard": "test_a_nan_guard_changes_what_becomes_of_values_that_are_not_finite",
     "NanGuardCfg.policy": "test_a_nan_guard_changes_what_becomes_of_values_that_are_not_finite",
     "NanGuardCfg.dump_dir": "test_a_nan_guard_changes_what_becomes_of_values_that_are_not_finite",
@@ -293,6 +298,31 @@ def test_settings_of_the_engine_reach_the_engine(monkeypatch: pytest.MonkeyPatch
     make_env(everything()).close()
     for name, value in changes.items():
         make_env(everything().with_({f"sim.{name}": value})).close()
+    plain, *changed = made
+    assert changed == [{**plain, name: value} for name, value in changes.items()]
+    assert all(plain[name] != value for name, value in changes.items())
+
+
+@pytest.mark.timeout(600)  # a model whose kernels were never compiled takes minutes
+def test_settings_of_the_device_reach_the_device(monkeypatch: pytest.MonkeyPatch):
+    made: list[dict[str, Any]] = []
+    make_data, capture = mujoco_warp.make_data, warp.ScopedCapture
+
+    def spy_on_room(model: Any, *, nworld: int, nconmax: int, njmax: int) -> Any:
+        made.append({"nconmax": nconmax, "njmax": njmax, "graph_capture": False})
+        return make_data(model, nworld=nworld, nconmax=nconmax, njmax=njmax)
+
+    def spy_on_graphs(*args: Any, **options: Any) -> Any:
+        made[-1]["graph_capture"] = True
+        return capture(*args, **options)
+
+    monkeypatch.setattr(mujoco_warp, "make_data", spy_on_room)
+    monkeypatch.setattr(warp, "ScopedCapture", spy_on_graphs)
+    changes = {"nconmax": 17, "njmax": 77, "graph_capture": False}
+    make_env("cartpole-balance", backend="mujoco_warp", num_envs=2).close()
+    for name, value in changes.items():
+        overrides = {f"sim.{name}": value}
+        make_env("cartpole-balance", backend="mujoco_warp", num_envs=2, overrides=overrides).close()
     plain, *changed = made
     assert changed == [{**plain, name: value} for name, value in changes.items()]
     assert all(plain[name] != value for name, value in changes.items())

@@ -75,7 +75,14 @@ class SimCfg(Cfg):
     persistent: bool = True
     """Whether the engine keeps its workspace per row: faster fresh reads, about 0.2 MiB a row for a quadruped."""
     memory_mib: Annotated[int, Field(ge=1)] | None = None
-    """Room for contacts and constraints, MiB; None: what the engine thinks the model needs."""
+    """Room for contacts and constraints of a row on the CPU, MiB; None: what the engine thinks the model needs."""
+    nconmax: Annotated[int, Field(ge=1)] | None = None
+    """Contacts per row that a device reserves room for, shared by all rows; None: three times what falls from random
+    poses are seen to need."""
+    njmax: Annotated[int, Field(ge=1)] | None = None
+    """Constraints per row that a device reserves room for; None: as `nconmax`."""
+    graph_capture: bool = True
+    """Whether a device replays captured graphs; without, every step launches its kernels one by one."""
 
 
 class EntityCfg(Cfg):

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import mujoco
 import numpy as np
 
-from unisim.errors import ConfigError, nearest
+from unisim.errors import CapabilityError, ConfigError, nearest
 from unisim.model_layout import (
     CONTACT_WIDTHS,
     ActuatorLayout,
@@ -34,7 +34,7 @@ from unisim.scene import (
     SimCfg,
 )
 
-__all__ = ["compile_scene", "describe_model", "engine_field"]
+__all__ = ["compile_scene", "describe_model", "engine_field", "holding_actuators"]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -64,6 +64,12 @@ _CONTACT_OBJECTS = {
     "subtree": mujoco.mjtObj.mjOBJ_XBODY,
 }
 _REDUCTIONS: tuple[ContactReduce, ...] = get_args(ContactReduce)
+_FILTERS = [
+    int(mujoco.mjtDyn.mjDYN_NONE),
+    int(mujoco.mjtDyn.mjDYN_FILTER),
+    int(mujoco.mjtDyn.mjDYN_FILTEREXACT),
+]
+"""Dynamics of an actuator behind which its control still means what it means without them."""
 _SIZES = ("memory", "njmax", "nconmax", "nuserdata")
 _MOVES_INERTIA = {"body_ipos", "body_iquat", "body_inertia"}
 _STAGES: dict[int, SensorStage] = {
@@ -91,6 +97,7 @@ def compile_scene(scene: SceneCfg, sim: SimCfg, model_fields: Sequence[str] = ()
     Raises:
         ConfigError: An entity's function fails or returns no new MjSpec, a sensor's target does not exist, or the
             model does not compile; the message names the entity or sensor.
+        CapabilityError: An actuator has several controls.
     """
     spec = mujoco.MjSpec()
     spec.compiler.degree = False
@@ -113,6 +120,11 @@ def compile_scene(scene: SceneCfg, sim: SimCfg, model_fields: Sequence[str] = ()
         model = spec.compile()
     except ValueError as error:
         raise ConfigError(f"scene: the model does not compile: {error}") from error
+    if model.nu != model.nactuator:
+        raise CapabilityError(
+            f"scene: the model has {model.nactuator} actuators with {model.nu} controls; an actuator with several "
+            "controls is not supported, give each its own"
+        )
     return model, describe_model(model, scene)
 
 
@@ -263,6 +275,13 @@ def describe_model(model: Any, scene: SceneCfg) -> ModelLayout:  # noqa: ANN401 
         default_qpos=tuple(qpos.tolist()),
         default_qvel=tuple(qvel.tolist()),
     )
+
+
+def holding_actuators(model: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401 - mujoco ships no types
+    """Returns the ids of the actuators whose control is a length: biased by position, and not integrated."""
+    affine = model.actuator_biastype == int(mujoco.mjtBias.mjBIAS_AFFINE)
+    direct = np.isin(model.actuator_dyntype, _FILTERS)
+    return np.flatnonzero(affine & direct & (model.actuator_biasprm[:, 1] != 0))
 
 
 def engine_field(name: str) -> str:

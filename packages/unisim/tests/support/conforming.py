@@ -1,14 +1,16 @@
-"""The suite for whole backends: MuJoCo and both fakes."""
+"""The suite for whole backends: MuJoCo, MuJoCo-Warp on its CPU device, and both fakes."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 
 import torch
 from leg_model import FIELDS, leg_backend
 
 from unisim import TensorExecution
 from unisim.backends.mujoco.backend import MuJoCoBackend
+from unisim.backends.mujoco_warp.backend import MuJoCoWarpBackend
 from unisim.contract import Declared
 from unisim.testing import BackendConformance, FakeBackend, Fault, make_layout
 
@@ -19,9 +21,11 @@ class MuJoCoSuite(BackendConformance):
     declared_fields = FIELDS
     declared_wrench_bodies = ("robot/base", "robot/shank")
     declared_substep_sensors = ("robot/touch", "robot/toe_vel", "ground")
+    backend_name = "mujoco"
     distributions = ("mujoco",)
     persistent = True
     backend_class: type = MuJoCoBackend
+    on_device = "cpu"
 
     def make_backend(self, num_envs):
         return self.make_backend_with(num_envs, {})
@@ -40,15 +44,31 @@ class MuJoCoSuite(BackendConformance):
             persistent=self.persistent,
             num_threads=2,
             backend_class=self.backend_class,
+            device=self.on_device,
         )
 
     def make_backend_that_goes_bad(self, num_envs, row):
         backend = self.make_backend(num_envs)
-        ids = torch.tensor([row])
-        qpos = torch.tensor(backend.model_layout.default_qpos).unsqueeze(0)
+        device = self.device(backend)
+        ids = torch.tensor([row], device=device)
+        qpos = torch.tensor(backend.model_layout.default_qpos, device=device).unsqueeze(0)
         qpos[0, -1] = 1e12  # the engine warns of such a position and goes on
-        backend.set_state_tensor(ids, qpos, torch.zeros(1, backend.model_layout.nv))
+        backend.set_state_tensor(ids, qpos, torch.zeros(1, backend.model_layout.nv, device=device))
         return backend
+
+
+class MuJoCoWarpSuite(MuJoCoSuite):
+    """The device-resident engine, on Warp's CPU device unless the environment names another one.
+
+    There, equal calls of two backends agree to the bit. On a GPU threads add in any order, so two backends may differ;
+    what one backend must not change stays exact.
+    """
+
+    on_device = os.environ.get("UNISIM_WARP_DEVICE", "cpu")
+    tolerance = 0.0 if on_device == "cpu" else 1e-2
+    backend_name = "mujoco_warp"
+    distributions = ("mujoco", "mujoco-warp", "warp-lang")
+    backend_class: type = MuJoCoWarpBackend
 
 
 LAYOUT = make_layout(

@@ -96,6 +96,8 @@ def leg_backend(
     num_threads: int = 1,
     persistent: bool = True,
     backend_class: type | None = None,
+    sim: dict[str, Any] | None = None,
+    device: str = "cpu",
 ) -> Any:
     """N legs; `model` holds at most one field to compile with."""
     params, gravity = {}, (0.0, 0.0, -9.8125)
@@ -105,7 +107,8 @@ def leg_backend(
         else:
             params = {"field": field, "values": values.double().tolist()}
     scene = SceneCfg(entities={"robot": EntityCfg(spec=leg, params=params)}, sensors=SENSORS)
-    sim = SimCfg(timestep=0.004, gravity=gravity, num_threads=num_threads, persistent=persistent)
+    chosen = {"timestep": 0.004, "gravity": gravity, "num_threads": num_threads, "persistent": persistent}
+    settings = SimCfg(**(chosen | (sim or {})))
     if backend_class is not None:
-        return backend_class(scene, sim, num_envs=num_envs, declared=declared)
-    return make_backend("mujoco", scene, sim, num_envs=num_envs, declared=declared)
+        return backend_class(scene, settings, num_envs=num_envs, declared=declared, device=device)
+    return make_backend("mujoco", scene, settings, num_envs=num_envs, declared=declared, device=device)

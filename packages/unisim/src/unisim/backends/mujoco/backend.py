@@ -20,17 +20,11 @@ from unisim.randomization import MODEL_FIELDS, engine_values
 from unisim.render import CameraCfg, OffscreenRenderer
 from unisim.reset import ResetPayload
 from unisim.scene import SceneCfg, SimCfg
-from unisim.scene_model import compile_scene, engine_field
+from unisim.scene_model import compile_scene, engine_field, holding_actuators
 
 __all__ = ["MuJoCoBackend"]
 
 _DEVICES = ("cpu", "cuda")
-_FILTERS = [
-    int(mujoco.mjtDyn.mjDYN_NONE),
-    int(mujoco.mjtDyn.mjDYN_FILTER),
-    int(mujoco.mjtDyn.mjDYN_FILTEREXACT),
-]
-"""Dynamics of an actuator behind which its control still means what it means without them."""
 
 
 class MuJoCoBackend(HostBridgeBackend):
@@ -69,7 +63,7 @@ class MuJoCoBackend(HostBridgeBackend):
         )
         self._warnings = EngineWarnings(self._model)
         self._renderer: OffscreenRenderer | None = None
-        self._holds_length = _holding_actuators(self._model)
+        self._holds_length = holding_actuators(self._model)
         self._held_range = np.array([layout.actuators[i].ctrl_range for i in self._holds_length]).T
         self._default_qpos = np.array(layout.default_qpos)
         self._default_qvel = np.array(layout.default_qvel)
@@ -250,13 +244,6 @@ class MuJoCoBackend(HostBridgeBackend):
         finally:
             # Every array bound from the batch keeps its threads alive, so all of them go together.
             del self._batch, self._reads, self._length, self._fields, self._renderer
-
-
-def _holding_actuators(model: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401 - mujoco ships no types
-    """Returns the ids of the actuators whose control is a length: biased by position, and not integrated."""
-    affine = model.actuator_biastype == int(mujoco.mjtBias.mjBIAS_AFFINE)
-    direct = np.isin(model.actuator_dyntype, _FILTERS)
-    return np.flatnonzero(affine & direct & (model.actuator_biasprm[:, 1] != 0))
 
 
 def _derives_constants(name: str) -> bool:

@@ -40,6 +40,8 @@ class ConformanceBase:
     """Substep sensors that `make_backend` declares."""
     tolerance: ClassVar[float] = 0.0
     """How far equal calls of two backends may differ; 0: not by a bit."""
+    backend_name: ClassVar[str] = ""
+    """Name of the backend's entry point; evidence that a package ships (`unisim.evidence`) needs it."""
     distributions: ClassVar[tuple[str, ...]] = ()
     """Distributions beside unisim and torch whose versions the evidence records, for example the engine's."""
     evidence_path: ClassVar[str | Path | None] = None
@@ -73,12 +75,13 @@ class ConformanceBase:
         cls.evidence.write(evidence_file(cls.__name__, cls.evidence_path, folder), cls()._head())
 
     def _head(self) -> dict[str, object]:
-        head: dict[str, object] = {"suite": type(self).__name__}
+        head: dict[str, object] = {"suite": type(self).__name__, "name": self.backend_name}
         backend = None
         try:
             backend = self.make_backend(self.num_envs)
             kind = type(backend)
             head["backend"] = f"{kind.__module__}.{kind.__qualname__}"
+            head["device"] = self.device(backend).type
             head["capabilities"] = asdict(backend.get_tensor_capabilities())
         except Exception as error:  # noqa: BLE001 - the evidence of a backend that cannot be made says so
             head["problem"] = f"{type(error).__name__}: {error}"
