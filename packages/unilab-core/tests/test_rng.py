@@ -115,3 +115,16 @@ def test_draws_of_no_rows_are_empty_and_consume_nothing():
     before = rng.get_state()
     assert rng.uniform(0.0, 1.0, (0, 2)).shape == (0, 2)
     assert torch.equal(rng.get_state(), before)
+
+
+@pytest.mark.parametrize("limits", [(0.0, 1.0), (0, 1), (torch.tensor(0.0), torch.tensor(1.0))])
+def test_a_uniform_draw_between_0_and_1_is_the_generator_s_own(limits):
+    own = torch.rand((4, 3), generator=torch.Generator().manual_seed(7))
+    assert torch.equal(EnvRng(7, "cpu").uniform(*limits, (4, 3)), own)
+
+
+def test_a_uniform_draw_between_other_limits_is_stretched_and_moved():
+    own = torch.rand(5, generator=torch.Generator().manual_seed(7))
+    assert torch.equal(EnvRng(7, "cpu").uniform(-1.0, 3.0, 5), own * 4.0 - 1.0)
+    assert torch.equal(EnvRng(7, "cpu").uniform(0.0, 2.0, 5), own * 2.0)
+    assert torch.equal(EnvRng(7, "cpu").uniform(1.0, 1.0, 5), torch.ones(5))

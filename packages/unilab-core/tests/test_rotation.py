@@ -123,3 +123,20 @@ def test_the_sandwich_product_is_the_same_rotation(q, v):
     pure = torch.cat([torch.zeros(1, dtype=torch.float64), v])
     sandwich = quat_mul(quat_mul(q, pure), quat_conjugate(q))
     torch.testing.assert_close(quat_apply(q, v), sandwich[1:], atol=1e-12, rtol=0)
+
+
+def doubled_at_once(q, v, cross):
+    """As the formula is usually written: t = 2 (u x v), v + w t + u x t; the products the other way round: inverse."""
+    w, u = q[..., :1], q[..., 1:]
+    t = 2.0 * cross(u, v)
+    return v + w * t + cross(u, t)
+
+
+def test_turning_gives_the_bits_of_the_plain_formula():
+    rng = torch.Generator().manual_seed(3)
+    q = torch.nn.functional.normalize(torch.randn(4096, 4, generator=rng), dim=-1)
+    scale = 10.0 ** torch.randint(-6, 7, (4096, 1), generator=rng)
+    v = torch.randn(4096, 3, generator=rng) * scale
+    cross = torch.linalg.cross
+    assert torch.equal(quat_apply(q, v), doubled_at_once(q, v, cross))
+    assert torch.equal(quat_apply_inverse(q, v), doubled_at_once(q, v, lambda a, b: cross(b, a)))

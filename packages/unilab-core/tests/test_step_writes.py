@@ -246,3 +246,65 @@ def test_stepping_inside_and_outside_of_inference_mode_gives_the_same_pushes():
             with torch.inference_mode(i % 2 == 0):
                 state = env.step(zeros(env))
             assert_same(copied(state), copied(twin.step(zeros(twin))))
+
+
+@pytest.mark.parametrize("rows", [[0, 7], [-1, 0], [7]])
+def test_a_write_that_was_refused_and_caught_leaves_no_row_written(rows):
+    def advance():
+        data = joints(env)
+        data.write_joint_state(torch.full((1, 2), 5.0), torch.zeros(1, 2), ONE)
+        count = len(rows)
+        with pytest.raises(ValueError, match="write_joint_state: env_ids holds (7|-1)"):
+            data.write_joint_state(torch.zeros(count, 2), torch.zeros(count, 2), torch.tensor(rows))
+
+    with ScriptedEnv() as env, ScriptedEnv() as twin:
+        for each in (env, twin):
+            each.reset()
+            each.step(torch.ones(3, 1))
+        env.inject["_advance"] = advance
+        env.step(zeros(env))
+        twin.step(zeros(twin))
+        assert env.transfer_stats.write.bytes == 8 + 4 * 4  # one row
+        for name, values in twin.backend.get_state_views().items():
+            assert torch.equal(env.backend.get_state_views()[name][[0, 2]], values[[0, 2]]), name
+
+
+def test_rows_of_a_write_may_be_given_twice_and_change_afterwards():
+    def advance():
+        rows = torch.tensor([1, 1])
+        joints(env).write_joint_state(torch.full((2, 2), 5.0), torch.zeros(2, 2), rows)
+        rows.fill_(2)
+
+    with ScriptedEnv() as env:
+        env.reset()
+        env.inject["_advance"] = advance
+        env.step(zeros(env))
+        assert env.backend.get_state_views()["qpos"].tolist() == [[0.0, 0.0], [5.0, 5.0], [0.0, 0.0]]
+        assert env.transfer_stats.write.bytes == 8 + 4 * 4
+
+
+def test_a_push_shows_new_velocities_and_the_poses_of_before():
+    shown = {}
+
+    def look(env):
+        data = env.scene["robot"].data
+        return torch.cat([data.root_pos_w, data.root_quat_w, data.root_lin_vel_w, data.joint_pos], dim=1)
+
+    def advance(env):
+        data = env.scene["robot"].data
+        shown["before"] = look(env).clone()
+        data.write_root_velocity(torch.tensor([[1.0, 2.0, 3.0]]), torch.zeros(1, 3), ONE)
+        shown["after"] = look(env).clone()
+        pose = torch.tensor([[4.0, 5.0, 6.0, 1.0, 0.0, 0.0, 0.0]])
+        data.write_root_pose(pose, TWO)
+        shown["moved"] = look(env).clone()
+
+    with robot(advance) as env:
+        env.reset()
+        for _ in range(2):  # in the second step every view is there already
+            env.step(zeros(env))
+            expected = shown["before"].clone()
+            expected[1, 7:10] = torch.tensor([1.0, 2.0, 3.0])
+            assert torch.equal(shown["after"], expected)
+            expected[2, :7] = torch.tensor([4.0, 5.0, 6.0, 1.0, 0.0, 0.0, 0.0])
+            assert torch.equal(shown["moved"], expected)

@@ -39,15 +39,15 @@ def validate(payload: ResetPayload, layout=LAYOUT, num_envs: int = 4, declared=M
 
 @pytest.fixture
 def checks(monkeypatch):
-    """The owners on whose behalf payloads were checked in full, in order."""
+    """The owners on whose behalf the values of payloads were checked, in order."""
     owners = []
-    whole = unisim.reset._check
+    whole = unisim.reset._check_values
 
-    def check(payload, layout, num_envs, owner, declared):
+    def check(payload, layout, owner, declared):
         owners.append(owner)
-        whole(payload, layout, num_envs, owner, declared)
+        whole(payload, layout, owner, declared)
 
-    monkeypatch.setattr(unisim.reset, "_check", check)
+    monkeypatch.setattr(unisim.reset, "_check_values", check)
     return owners
 
 
@@ -149,6 +149,23 @@ def test_other_rows_than_the_validated_ones_are_checked(door):
     mask = rows_mask([0], 4)
     with pytest.raises(ResetRejectedError, match="FakeBackend.apply_reset: env_ids .* out of range"):
         door.apply_reset(mask, payload)
+
+
+@pytest.mark.parametrize("call", ["apply_reset", "write_rows"])
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([2, 0], r"env_ids \[2, 0\] are not ascending and unique"),
+        ([0, 0], r"env_ids \[0, 0\] are not ascending and unique"),
+        ([-2, 2], r"env_ids \[-2, 2\] out of range"),
+        ([0, 3], "the mask is not true exactly at the payload's env_ids"),
+    ],
+)
+def test_row_ids_that_are_not_those_of_the_mask_say_what_is_wrong_with_them(door, call, ids, message):
+    for payload in (full(), validate(full())):
+        payload.env_ids.copy_(torch.tensor(ids))
+        with pytest.raises(ResetRejectedError, match=f"FakeBackend.{call}: {message}.*; nothing was written"):
+            getattr(door, call)(MASK, payload)
 
 
 def test_parts_that_came_or_went_are_noticed(checks):

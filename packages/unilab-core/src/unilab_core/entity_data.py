@@ -72,24 +72,27 @@ class EntityData:
         """(N, J, 2) m or rad: lower and upper limits, infinite for unlimited joints."""
 
     def _qpos(self) -> torch.Tensor:
-        return self._staging.qpos if self._staging.shows_state else self._io.column("qpos")
+        return self._staging.qpos if self._staging.shows("qpos") else self._io.column("qpos")
 
     def _qvel(self) -> torch.Tensor:
-        return self._staging.qvel if self._staging.shows_state else self._io.column("qvel")
+        return self._staging.qvel if self._staging.shows("qvel") else self._io.column("qvel")
 
-    def _joints(self, name: str, columns: Index, read: Callable[[], torch.Tensor]) -> torch.Tensor:
+    def _columns_of(self, part: Part, name: str, columns: Index) -> torch.Tensor:
         """Returns columns of the state: a view that lasts where they are consecutive, else a copy of the moment."""
-        return self._kept.view(name, read) if isinstance(columns, slice) else self._kept.get(name, read)
+        read = self._qpos if part == "qpos" else self._qvel
+        if isinstance(columns, slice):
+            return self._kept.view((name, self._staging.shows(part)), lambda: read()[:, columns])
+        return self._kept.get(name, lambda: read()[:, columns])
 
     @property
     def joint_pos(self) -> torch.Tensor:
         """(N, J) joint positions, m or rad."""
-        return self._joints("joint_pos", self._read_q, lambda: self._qpos()[:, self._read_q])
+        return self._columns_of("qpos", "joint_pos", self._read_q)
 
     @property
     def joint_vel(self) -> torch.Tensor:
         """(N, J) joint velocities, m/s or rad/s."""
-        return self._joints("joint_vel", self._read_v, lambda: self._qvel()[:, self._read_v])
+        return self._columns_of("qvel", "joint_vel", self._read_v)
 
     @property
     def joint_acc(self) -> torch.Tensor:
@@ -110,9 +113,7 @@ class EntityData:
             return self._root_body(field)
         (qpos, qvel), is_pose = self._root, field in ("pos_w", "quat_w")
         first = start + (qpos if is_pose else qvel)
-        return self._kept.view(
-            field, lambda: (self._qpos() if is_pose else self._qvel())[:, first : first + stop - start]
-        )
+        return self._columns_of("qpos" if is_pose else "qvel", field, slice(first, first + stop - start))
 
     def _root_body(self, field: str) -> torch.Tensor:
         handle = BodyHandle(self._derived, [f"body:{self._layout.root_body}"], self._kept)
@@ -242,8 +243,8 @@ class EntityData:
         shape = (env_ids.numel(), columns_q.numel())
         self._staging.check_values(pos, shape, f"{owner}: pos")
         self._staging.check_values(vel, shape, f"{owner}: vel")
-        self._staging.qpos[env_ids[:, None], columns_q] = pos
-        self._staging.qvel[env_ids[:, None], columns_v] = vel
+        self._staging.write("qpos", env_ids, columns_q, pos)
+        self._staging.write("qvel", env_ids, columns_v, vel)
 
     def write_root_pose(self, pose: torch.Tensor, env_ids: torch.Tensor) -> None:
         """Stages the root pose, (K, 7) position (m) and orientation (wxyz) in the world; keeps its world velocity.
@@ -253,10 +254,10 @@ class EntityData:
         """
         start, v_start = self._free_root("write_root_pose", env_ids, "qpos", "qvel")
         self._staging.check_values(pose, (env_ids.numel(), 7), f"{self._layout.name}.write_root_pose: pose")
-        qpos, spin = self._staging.qpos, self._staging.qvel[env_ids, v_start + 3 : v_start + 6]
-        spin_w = quat_apply(qpos[env_ids, start + 3 : start + 7], spin)
-        qpos[env_ids, start : start + 7] = pose
-        self._staging.qvel[env_ids, v_start + 3 : v_start + 6] = quat_apply_inverse(pose[:, 3:7], spin_w)
+        spin_w = quat_apply(self.root_quat_w[env_ids], self.root_ang_vel_b[env_ids])
+        spin = quat_apply_inverse(pose[:, 3:7], spin_w)
+        self._staging.write("qpos", env_ids, slice(start, start + 7), pose)
+        self._staging.write("qvel", env_ids, slice(v_start + 3, v_start + 6), spin)
 
     def write_root_velocity(
         self, lin_vel_w: torch.Tensor, ang_vel_w: torch.Tensor, env_ids: torch.Tensor
@@ -268,13 +269,13 @@ class EntityData:
         Raises:
             RuntimeError: Nothing may be written now, or the root is fixed to the world.
         """
-        q_start, start = self._free_root("write_root_velocity", env_ids, "qvel")
+        _, start = self._free_root("write_root_velocity", env_ids, "qvel")
         owner = f"{self._layout.name}.write_root_velocity"
         self._staging.check_values(lin_vel_w, (env_ids.numel(), 3), f"{owner}: lin_vel_w")
         self._staging.check_values(ang_vel_w, (env_ids.numel(), 3), f"{owner}: ang_vel_w")
-        quat = self._staging.qpos[env_ids, q_start + 3 : q_start + 7]
-        self._staging.qvel[env_ids, start : start + 3] = lin_vel_w
-        self._staging.qvel[env_ids, start + 3 : start + 6] = quat_apply_inverse(quat, ang_vel_w)
+        ang_vel_b = quat_apply_inverse(self.root_quat_w[env_ids], ang_vel_w)
+        velocity = torch.cat([lin_vel_w, ang_vel_b], dim=1)
+        self._staging.write("qvel", env_ids, slice(start, start + 6), velocity)
 
     def write_wrench(
         self,

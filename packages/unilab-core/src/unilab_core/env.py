@@ -159,9 +159,8 @@ class TorchEnv(EnvBase, ABC):
         terminated, truncated = check_flags(self._terminations(), n, owner)
         if self.cfg.is_finite_horizon:
             terminated, truncated = terminated | truncated, torch.zeros_like(truncated)
-        self._terminated.copy_(terminated)
         bad = self._io.bad_rows()
-        self._terminated |= bad
+        torch.logical_or(terminated, bad, out=self._terminated)
         self._truncated.copy_(truncated)
         return bad
 

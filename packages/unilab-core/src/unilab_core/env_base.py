@@ -15,7 +15,7 @@ from unilab_core.entity_data import EntityData
 from unilab_core.env_cfg import TorchEnvCfg
 from unilab_core.env_properties import EnvProperties
 from unilab_core.env_state import check_state, pack_state
-from unilab_core.errors import ConfigError
+from unilab_core.errors import ConfigError, ResetRejectedError
 from unilab_core.io import BackendIO, make_io
 from unilab_core.nan_guard import NanGuard
 from unilab_core.process_device import resolve_device
@@ -266,6 +266,45 @@ class EnvBase(EnvProperties, ABC):
         except BaseException as error:
             self._fault(error)
             raise
+        self._forget_last_step()
+
+    def copy_state_from(self, other: EnvBase) -> None:
+        """Continues from where another environment of the same config is, whichever backend that one runs on.
+
+        Its own values (buffers, commands, timers, counters, the generator) are copied as they are; of physics,
+        positions, velocities and the declared model fields, in float32. What only an engine remembers (warm start,
+        actuator states, accelerations until the next step) stays this one's own. `other` is not changed.
+
+        Raises:
+            ValueError: It lives on another device, or is not of this task or number of rows; nothing has changed.
+            ResetRejectedError: Its positions or velocities are not valid; nothing has changed.
+            EnvFaultedError: An earlier failure left one of them in no defined state.
+        """
+        owner = f"{self._name}.copy_state_from"
+        for env in (self, other):
+            env._check_usable("copy_state_from")
+        if other.device != self.device:  # draws differ between devices, and so would all that follows
+            raise ValueError(f"{owner}: got an environment on {other.device}, expected {self.device}")
+        values = other._registry.state_dict()
+        self._registry.check_state_dict(values)
+        held, wanted = self._staging.model.current, other._staging.model.current
+        changed = {name: wanted[name].clone() for name in held if not torch.equal(held[name], wanted[name])}
+        qpos, qvel = (other.state_column(name).clone() for name in ("qpos", "qvel"))
+        rows = torch.arange(self.num_envs, device=self.device)
+        try:
+            self._io.write_rows(
+                torch.ones_like(rows, dtype=torch.bool), ResetPayload(rows, qpos, qvel, model=changed)
+            )
+            self._registry.load_state_dict(values)
+        except ResetRejectedError:
+            raise  # nothing was written
+        except BaseException as error:
+            self._fault(error)
+            raise
+        self._forget_last_step()
+
+    def _forget_last_step(self) -> None:
+        """A state was put in place of the one that the last step led to."""
         self._guard.remember(self._obs)
         self._state.final_observation = None
         self._state.info = {"log": {}, "timing": {}}

@@ -15,8 +15,8 @@ __all__ = ["KeptReads"]
 class KeptReads:
     """Keeps derived values until the columns that they come from change.
 
-    Nothing is kept while state is staged, for a write may follow any read, nor before the reads are frozen, when every
-    read has to be noted, nor after close, when there is nothing to be read.
+    Nothing derived is kept while state is staged, for a write may follow any read. Nothing at all is kept before the
+    reads are frozen, when every read has to be noted, nor after close, when there is nothing to be read.
     """
 
     def __init__(self, io: BackendIO, staging: Staging) -> None:
@@ -43,11 +43,14 @@ class KeptReads:
         return value
 
     def view(self, key: Hashable, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """Returns what `compute` returned once, to be read only: a view of columns, which follows them by itself."""
-        if self._staging.shows_state:
-            return compute()
+        """Returns what `compute` returned once, to be read only: a view, which follows what it shows by itself.
+
+        Columns and what a step stages lie elsewhere: a key must say which of the two is shown.
+        """
+        if self._staging.is_reset:
+            return compute()  # which refuses what is not defined now
         if not self._io.serves_step:
-            return self._io.lend(_name(key), compute())
+            return compute() if self._staging.shows_state else self._io.lend(_name(key), compute())
         value = self._views.get(key)
         if value is None:
             value = self._views[key] = compute()

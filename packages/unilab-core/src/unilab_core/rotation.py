@@ -29,18 +29,19 @@ def quat_conjugate(q: torch.Tensor) -> torch.Tensor:
 
 def quat_apply(q: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Rotates vectors (..., 3) by unit quaternions (..., 4): body frame to world frame for a body's orientation."""
-    w, xyz = q[..., :1], q[..., 1:]
-    t = 2.0 * torch.linalg.cross(xyz, v)
-    turned: torch.Tensor = v + w * t + torch.linalg.cross(xyz, t)
+    w, xyz = q.split_with_sizes([1, 3], dim=-1)
+    # Twice at the end, not at once: same bits, for doubling is exact, and the sums do it.
+    t = torch.linalg.cross(xyz, v)
+    turned: torch.Tensor = torch.add(torch.add(v, w * t, alpha=2), torch.linalg.cross(xyz, t), alpha=2)
     return turned
 
 
 def quat_apply_inverse(q: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Rotates vectors (..., 3) by the inverse of unit quaternions (..., 4): world frame to body frame."""
-    # As `quat_apply` with the conjugate, the signs moved into the order of the products: same bits, fewer operators.
-    w, xyz = q[..., :1], q[..., 1:]
-    t = 2.0 * torch.linalg.cross(v, xyz)
-    turned: torch.Tensor = v + w * t + torch.linalg.cross(t, xyz)
+    # As `quat_apply` with the conjugate, the signs moved into the order of the products: fewer operators.
+    w, xyz = q.split_with_sizes([1, 3], dim=-1)
+    t = torch.linalg.cross(v, xyz)
+    turned: torch.Tensor = torch.add(torch.add(v, w * t, alpha=2), torch.linalg.cross(t, xyz), alpha=2)
     return turned
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 
+from unilab_core.entity_cfg import Index
 from unilab_core.model_staging import FieldPart, ModelStaging
 from unilab_core.reset_selectors import ResetMaskBuffer
 from unisim.model_layout import ModelLayout
@@ -20,10 +21,10 @@ class Staging:
     """Full-width copies of generalised state, and of the model fields that were declared.
 
     While a reset is staged, the selected rows start from the default state. In a step, events and commands may write
-    any rows; the first write opens the area with the present state.
+    any rows; the first write of positions or of velocities opens its part of the area with the present state.
 
     Attributes:
-        qpos: (N, Q) float32; meaningful while open.
+        qpos: (N, Q) float32; meaningful where `shows("qpos")`. The same tensor throughout.
         qvel: (N, V) float32; likewise.
         mask: (N,) bool, the rows being reset or written.
         model: The declared model fields.
@@ -41,12 +42,16 @@ class Staging:
         self.model = ModelStaging(layout, num_envs, device, model_fields)
         self._mask_buffer = ResetMaskBuffer(num_envs, device)
         self.mask = self._mask_buffer.from_ids(torch.zeros(0, dtype=torch.int64, device=device))
-        self._outside = torch.zeros((), dtype=torch.bool, device=device)
+        self._all_rows = torch.arange(num_envs, device=device)
+        self._outside: torch.Tensor | None = None
+        """Whether rows were written that may not be, where asking at once would make a term wait; None: none were."""
+        self._buffers: dict[Part, torch.Tensor] = {"qpos": self.qpos, "qvel": self.qvel}
+        self._views: dict[tuple[Part, int, int], torch.Tensor] = {}
         self._ids: torch.Tensor | None = None
         self._written: list[torch.Tensor] = []
         self._parts: set[Part] = set()
         self._phase: Literal["closed", "reset", "startup", "step"] = "closed"
-        self._present: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._present: dict[Part, torch.Tensor] = {}
 
     @property
     def is_reset(self) -> bool:
@@ -55,8 +60,12 @@ class Staging:
 
     @property
     def shows_state(self) -> bool:
-        """Whether `qpos` and `qvel` here are what terms must see."""
+        """Whether anything here is what terms must see, so that what follows from the columns may be outdated."""
         return self.is_reset or bool(self._written)
+
+    def shows(self, part: Part) -> bool:
+        """Whether it is the staged `qpos` or `qvel` that terms must see: in a step only what was written is here."""
+        return self.is_reset or part in self._parts
 
     @property
     def written_parts(self) -> frozenset[Part]:
@@ -74,23 +83,23 @@ class Staging:
         self.qpos[ids] = self._default_qpos
         self.qvel[ids] = self._default_qvel
         self.mask = self._mask_buffer.from_ids(ids)
-        self._outside.zero_()
+        self._outside = None
         self._ids = ids
         self.model.begin()
         self._phase = "startup" if startup else "reset"
 
     def open_step(self, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
-        """Lets events and commands of a step write; copies the present state at the first write only."""
-        self._present = (qpos, qvel)
+        """Lets events and commands of a step write; of the present state, what they write is copied when they do."""
+        self._present = {"qpos": qpos, "qvel": qvel}
         self._written.clear()
         self._parts.clear()
-        self._outside.zero_()
+        self._outside = None
         self._phase = "step"
 
     def close(self) -> None:
         """Ends any phase and drops what was not committed; idempotent."""
         self._ids = None
-        self._present = None
+        self._present = {}
         self._written.clear()
         self._parts.clear()
         self._phase = "closed"
@@ -105,20 +114,40 @@ class Staging:
             ValueError: `env_ids` is out of range.
             RuntimeError: Neither a reset is being staged nor may events of a step write now.
         """
-        self._check_ids(env_ids, owner)
         if self._phase == "step":
-            if not self._written:
-                assert self._present is not None
-                self.qpos.copy_(self._present[0])
-                self.qvel.copy_(self._present[1])
-            self._written.append(env_ids)
-            self._parts.update(parts)
-        elif self._phase == "reset":
+            self._mark_rows(env_ids, owner)
+            for part in parts:
+                if part not in self._parts:
+                    self._buffers[part].copy_(self._present[part])
+                    self._parts.add(part)
+            return
+        self._check_ids(env_ids, owner)
+        if self._phase == "reset":
             self._note_rows(env_ids)
         elif self._phase == "startup":
             raise RuntimeError(f"{owner}: startup events write model fields; state is that of each reset")
         else:
             raise RuntimeError(f"{owner}: state is written by events and commands only, in a reset or a step")
+
+    def _mark_rows(self, env_ids: torch.Tensor, owner: str) -> None:
+        """Checks rows that a step writes, as `_check_ids` does, and adds them to the mask."""
+        if not self._written:
+            self.mask.zero_()
+        _check_kind(env_ids, owner)
+        if self.mask.device.type != "cpu":
+            self._check_ids(env_ids, owner)
+            self.mask[env_ids] = True
+        else:
+            try:
+                # In host memory this refuses itself what is out of range: checking first would take three operators.
+                self.mask.scatter_(0, env_ids, True)
+            except RuntimeError:
+                self.mask.zero_()  # some of the rows may be marked by now
+                for rows in self._written:
+                    self.mask[rows] = True
+                self._check_ids(env_ids, owner)
+                raise
+        self._written.append(env_ids)
 
     def _check_ids(self, env_ids: object, owner: str) -> None:
         """Checks row ids of a write; where asking would make a term wait for the device, the range is noted instead.
@@ -127,22 +156,19 @@ class Staging:
             TypeError: Not a 1-D int64 tensor; a mask says how to convert it.
             ValueError: Out of range.
         """
-        if not isinstance(env_ids, torch.Tensor) or env_ids.dtype != torch.int64 or env_ids.ndim != 1:
-            is_mask = isinstance(env_ids, torch.Tensor) and env_ids.dtype == torch.bool
-            remedy = (
-                "convert the mask: mask.nonzero().flatten()"
-                if is_mask
-                else "pass the env_ids the term was given"
-            )
-            raise TypeError(f"{owner}: env_ids is no 1-D int64 tensor of rows; {remedy}")
+        env_ids = _check_kind(env_ids, owner)
         if env_ids is self._ids or not env_ids.numel():
             return
         low, high = env_ids.aminmax()
         if env_ids.device.type != "cpu":
-            self._outside |= (low < 0) | (high >= self._n)
+            self._note((low < 0) | (high >= self._n))
         elif int(low) < 0 or int(high) >= self._n:
             wrong = int(low) if int(low) < 0 else int(high)
             raise ValueError(f"{owner}: env_ids holds {wrong}; expected 0 <= id < num_envs = {self._n}")
+
+    def _note(self, outside: torch.Tensor) -> None:
+        """Adds to what is read once, with the payload, so that no term waits for the device: 0-d bool."""
+        self._outside = outside if self._outside is None else self._outside | outside
 
     def check_wrench(self, env_ids: torch.Tensor, owner: str) -> None:
         """Admits a write of wrenches of rows: they act from the next step on, and a reset lets go of them.
@@ -173,8 +199,18 @@ class Staging:
 
     def _note_rows(self, env_ids: torch.Tensor) -> None:
         if env_ids is not self._ids:
-            # No term waits for the device: the note is read once, with the payload.
-            self._outside |= ~self.mask[env_ids].all()
+            self._note(~self.mask[env_ids].all())
+
+    def write(self, part: Part, env_ids: torch.Tensor, columns: Index, values: torch.Tensor) -> None:
+        """Stages checked values, (K, C) float32, of rows that `check_rows` admitted, (K,), and of C columns."""
+        if not isinstance(columns, slice):
+            self._buffers[part][env_ids[:, None], columns] = values
+            return
+        key = part, columns.start, columns.stop
+        view = self._views.get(key)
+        if view is None:  # the buffers stay, and so do views of them
+            view = self._views[key] = self._buffers[part][:, columns]
+        view[env_ids] = values
 
     def model_values(self, field: str, env_ids: torch.Tensor, part: FieldPart, owner: str) -> torch.Tensor:
         """Returns (K, E, ...) values of a model field to randomise from; outside of a reset what the rows hold.
@@ -215,7 +251,7 @@ class Staging:
         """
         ids = self._ids
         assert ids is not None
-        if bool(self._outside):
+        if self._outside is not None and bool(self._outside):
             raise ValueError(
                 "a reset event wrote rows that are not being reset; write only the env_ids it was given"
             )
@@ -228,10 +264,9 @@ class Staging:
         """
         if not self._written:
             return None
-        if bool(self._outside):
+        if self._outside is not None and bool(self._outside):
             raise ValueError("an event or command of the step wrote rows that do not exist")
-        self.mask = self._mask_buffer.from_ids(torch.cat(self._written))
-        rows = self.mask.nonzero().flatten()
+        rows = torch.masked_select(self._all_rows, self.mask)
         if not rows.numel():
             return None
         return ResetPayload(
@@ -239,3 +274,18 @@ class Staging:
             self.qpos[rows] if "qpos" in self._parts else None,
             self.qvel[rows] if "qvel" in self._parts else None,
         )
+
+
+def _check_kind(env_ids: object, owner: str) -> torch.Tensor:
+    """Returns `env_ids` if they are a 1-D int64 tensor.
+
+    Raises:
+        TypeError: They are not; a mask says how to convert it.
+    """
+    if isinstance(env_ids, torch.Tensor) and env_ids.dtype == torch.int64 and env_ids.ndim == 1:
+        return env_ids
+    is_mask = isinstance(env_ids, torch.Tensor) and env_ids.dtype == torch.bool
+    remedy = (
+        "convert the mask: mask.nonzero().flatten()" if is_mask else "pass the env_ids the term was given"
+    )
+    raise TypeError(f"{owner}: env_ids is no 1-D int64 tensor of rows; {remedy}")

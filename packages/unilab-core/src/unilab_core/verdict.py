@@ -130,7 +130,7 @@ def read_verdict(
         facts.append(torch.stack(rows).any(dim=1))
     if single:
         facts.append(torch.stack(single))
-    read = iter(torch.cat(facts).tolist()) if facts else iter(())
+    read = iter((facts[0] if len(facts) == 1 else torch.cat(facts)).tolist()) if facts else iter(())
     finite = {name: next(read) if name in full else True for name in tensors}
     by_rows, by_all = [next(read) for _ in rows], [next(read) for _ in single]
     return finite, [by_rows.pop(0) if flag.ndim else by_all.pop(0) for flag in flags]

@@ -113,7 +113,7 @@ class HostBridgeBackend(CheckedBackend):
         """Advances every row; see `SimBackend`."""
         self._check_control(ctrl, nsteps)
         reject_non_finite(ctrl, f"{self._owner}.step_tensor")
-        self._advance(ctrl.detach(), nsteps)
+        self._advance(ctrl.detach() if ctrl.requires_grad else ctrl, nsteps)
 
     def compile_host_bridge_io(self, spec: HostBridgeSpec) -> HostBridgeTransferPlan:
         """Returns the packed plan; see `SimBackend`."""

@@ -140,7 +140,9 @@ def validate_payload(
         ResetRejectedError: No tensors, wrong shape, dtype or row ids, a non-finite number, a quaternion that is not
             a unit quaternion, or a model field that was not declared or whose values are not physical.
     """
-    _check(payload, layout, num_envs, owner, declared)
+    check_kinds(owner, payload)
+    _check_ids(payload.env_ids, num_envs, owner)
+    _check_values(payload, layout, owner, declared)
     parts = payload.all_parts()
     if all(values.device.type == "cpu" for _, values in parts):
         copies = tuple((name, values.detach().clone()) for name, values in parts)
@@ -148,24 +150,38 @@ def validate_payload(
 
 
 def ensure_valid(
-    payload: ResetPayload, layout: ModelLayout, *, num_envs: int, owner: str, declared: tuple[str, ...] = ()
+    payload: ResetPayload,
+    layout: ModelLayout,
+    *,
+    num_envs: int,
+    owner: str,
+    declared: tuple[str, ...] = (),
+    selected: torch.Tensor | None = None,
 ) -> None:
-    """Checks a payload unless it is to the value what `validate_payload` has checked; arguments and errors are its own.
+    """Checks a payload unless it is to the value what `validate_payload` has checked.
+
+    Arguments and errors are those of `validate_payload`, but for the rows that a mask selects.
+
+    Args:
+        selected: (k,) int64, the rows at which the mask of a commit is true, ascending; the payload's row ids must be
+            these. None where there is no mask.
 
     Raises:
-        ResetRejectedError: As `validate_payload`.
+        ResetRejectedError: As `validate_payload`, or the mask selects other rows.
     """
     check_kinds(owner, payload)
+    ids = payload.env_ids
+    # What a mask selects is ascending, unique and in range: to be equal to it says all that is to be said of row ids.
+    if selected is None or ids.dtype != torch.int64 or not torch.equal(ids, selected):
+        _check_ids(ids, num_envs, owner)
+        if selected is not None:
+            _reject(owner, "the mask is not true exactly at the payload's env_ids")
     known = payload.validation
     if known is None or not known.covers(payload, layout, num_envs, declared):
-        _check(payload, layout, num_envs, owner, declared)
+        _check_values(payload, layout, owner, declared)
 
 
-def _check(
-    payload: ResetPayload, layout: ModelLayout, num_envs: int, owner: str, declared: tuple[str, ...]
-) -> None:
-    check_kinds(owner, payload)
-    ids = payload.env_ids
+def _check_ids(ids: torch.Tensor, num_envs: int, owner: str) -> None:
     if ids.dtype != torch.int64 or ids.ndim != 1:
         _reject(owner, f"env_ids is {ids.dtype} of shape {tuple(ids.shape)}, expected 1-D int64")
     if ids.numel():
@@ -173,6 +189,11 @@ def _check(
             _reject(owner, f"env_ids {ids.tolist()[:8]} out of range, expected 0 <= id < {num_envs}")
         if bool((ids[1:] <= ids[:-1]).any()):
             _reject(owner, f"env_ids {ids.tolist()[:8]} are not ascending and unique")
+
+
+def _check_values(payload: ResetPayload, layout: ModelLayout, owner: str, declared: tuple[str, ...]) -> None:
+    """Checks everything but the row ids, which are valid."""
+    ids = payload.env_ids
     shapes: dict[str, tuple[int, ...]] = {"qpos": (layout.nq,), "qvel": (layout.nv,), "ctrl": (layout.nu,)}
     shapes |= {name: layout.fields[name].shape for name in declared}
     for name in payload.model:

@@ -72,20 +72,20 @@ class _Packet:
         # As numbers, viewed once: every packet holds floats, after the row ids where it has any.
         self.device_floats = self.device_bytes.view(torch.float32)
         self.host_floats = self.host_bytes.view(torch.float32) if staged else self.device_floats
-        self._staged = staged
+        self.staged = staged
         self._asynchronous = device.type != "cpu"
         self._in_flight: torch.Event | None = None
 
     def to_host(self, num_bytes: int) -> None:
         """One transfer and one synchronisation: the host reads right afterwards."""
-        if self._staged:
+        if self.staged:
             self.host_bytes[:num_bytes].copy_(self.device_bytes[:num_bytes], non_blocking=True)
             if self._asynchronous:
                 torch.accelerator.current_stream(self.device_bytes.device).synchronize()
 
     def to_device(self, num_bytes: int) -> None:
         """One transfer, ordered on the current stream: nobody waits on the host."""
-        if self._staged:
+        if self.staged:
             self.device_bytes[:num_bytes].copy_(self.host_bytes[:num_bytes], non_blocking=True)
             if self._asynchronous:
                 self._in_flight = torch.Event(self.device_bytes.device)
@@ -97,15 +97,18 @@ class _Packet:
             self._in_flight.synchronize()
             self._in_flight = None
 
-    def host_rows(self, start: int, rows: int, width: int) -> torch.Tensor:
-        """Returns (rows, width) float32 of the host's bytes, after the last transfer of them has left."""
-        self.wait()
-        return _block(self.host_floats, start, rows, width)
+    def blocks(self, start: int, shape: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns float32 of a shape from the byte `start` on, as the host and as the device see it."""
+        here = _block(self.device_floats, start, shape)
+        return _block(self.host_floats, start, shape) if self.staged else here, here
 
 
-def _block(floats: torch.Tensor, start: int, rows: int, width: int) -> torch.Tensor:
-    """Returns (rows, width) float32 of a packet, from its byte `start` on."""
-    return floats[start // 4 : start // 4 + rows * width].view(rows, width)
+def _block(floats: torch.Tensor, start: int, shape: tuple[int, ...]) -> torch.Tensor:
+    """Returns contiguous float32 of a packet, from its byte `start` on."""
+    strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    return floats.as_strided(
+        shape, strides, start // 4
+    )  # one operator, where a slice and a view of it are two
 
 
 class HostBridgeTransferPlan:
@@ -157,13 +160,12 @@ class HostBridgeTransferPlan:
         ids = 8 * self._n  # they come first
         self._row_ids = self._rows.device_bytes[:ids].view(torch.int64)
         self._row_ids_host = self._rows.host_bytes[:ids].view(torch.int64)
-        self._ctrl = _block(self._control.device_floats, 0, self._n, self._c)
-        self._ctrl_host = _block(self._control.host_floats, 0, self._n, self._c)
-        self._read_host = _block(self._read.host_floats, 0, self._n, layout.width)
-        self.packet = _block(self._read.device_floats, 0, self._n, layout.width)
+        self._ctrl_host, self._ctrl = self._control.blocks(0, (self._n, self._c))
+        self._read_host, self.packet = self._read.blocks(0, (self._n, layout.width))
         """(N, W) float32: the last read; rewritten in place by `read` and `read_selected`."""
         self._stage: Literal["idle", "controlled", "stepped"] = "idle"
-        self._pending: torch.Tensor | None = None
+        self._pending: tuple[torch.Tensor, torch.Tensor] | None = None
+        """Row ids whose selected read is due, as the host and as the device see them."""
         self._stats = TransferStats()
         self._closed = False
 
@@ -275,9 +277,9 @@ class HostBridgeTransferPlan:
         """
         self._expect("apply_reset", self._stage == "idle", "finish the step with read() first")
         self._expect("apply_reset", self._pending is None, "call read_selected() first")
-        mask, host = self._rows_to_host("reset", reset_mask, payload)
+        mask, host, ids = self._rows_to_host("reset", reset_mask, payload)
         self._port.apply_reset(mask, host)
-        self._pending = host.env_ids
+        self._pending = host.env_ids, ids
 
     def write_rows(self, row_mask: torch.Tensor, payload: ResetPayload) -> None:
         """Writes state of selected rows mid-episode: one transfer of 4*k*V + 8*k bytes.
@@ -288,14 +290,18 @@ class HostBridgeTransferPlan:
         """
         self._expect("write_rows", self._stage == "idle", "finish the step with read() first")
         self._expect("write_rows", self._pending is None, "call read_selected() first")
-        mask, host = self._rows_to_host("write", row_mask, payload)
+        mask, host, ids = self._rows_to_host("write", row_mask, payload)
         self._port.write_rows(mask, host)
-        self._pending = host.env_ids
+        self._pending = host.env_ids, ids
 
     def _rows_to_host(
         self, kind: Literal["reset", "write"], mask: torch.Tensor, payload: ResetPayload
-    ) -> tuple[torch.Tensor, ResetPayload]:
-        """Packs ids and all parts into one byte buffer, moves it, and views it as a host payload."""
+    ) -> tuple[torch.Tensor, ResetPayload, torch.Tensor]:
+        """Packs ids and all parts into one byte buffer, moves it, and views it as a host payload.
+
+        Returns:
+            The mask and the payload as the port takes them, and the packed row ids as the device sees them.
+        """
         owner = "HostBridgeTransferPlan." + ("apply_reset" if kind == "reset" else "write_rows")
         k, parts = self._check_rows(owner, mask, payload)
         widths = [math.prod(values.shape[1:]) for _, values in parts]
@@ -304,26 +310,24 @@ class HostBridgeTransferPlan:
             raise ResetRejectedError(
                 f"{owner}: {total} bytes do not fit the compiled packet; nothing was written"
             )
-        host = ResetPayload(self._row_ids_host[:k])
-        self._row_ids[:k].copy_(payload.env_ids)
+        ids = self._row_ids[:k]
+        host = ResetPayload(self._row_ids_host[:k] if self._rows.staged else ids)
+        ids.copy_(payload.env_ids)
         start, model = 8 * k, {}
         for (name, values), width in zip(parts, widths, strict=True):
-            block = _block(self._rows.device_floats, start, k, width)
-            block.copy_((values.detach() if values.requires_grad else values).reshape(k, width))
-            if self._rows.host_floats is not self._rows.device_floats:
-                block = _block(self._rows.host_floats, start, k, width)
-            view = block.view(values.shape)
+            there, here = self._rows.blocks(start, tuple(values.shape))
+            here.copy_(values.detach() if values.requires_grad else values)
             if name in ("qpos", "qvel", "ctrl"):
-                setattr(host, name, view)
+                setattr(host, name, there)
             else:
-                model[name] = view
+                model[name] = there
             start += 4 * k * width
         host.model, host.validation = model, payload.validation
         self._rows.to_host(total)
         self._count(kind, total, synchronizes=True)
         # The backend compares mask and ids. One on a device is made again from the ids, so that it need not be moved;
         # ids out of range are the backend's to reject.
-        return mask if mask.device.type == "cpu" else self._mask_of(host.env_ids), host
+        return mask if mask.device.type == "cpu" else self._mask_of(host.env_ids), host, ids
 
     def _mask_of(self, ids: torch.Tensor) -> torch.Tensor:
         """Returns (N,) bool, true at those of `ids` that exist."""
@@ -375,13 +379,14 @@ class HostBridgeTransferPlan:
         """
         self._expect("read_selected", self._pending is not None, "call apply_reset or write_rows first")
         assert self._pending is not None
-        ids, self._pending = self._pending, None
+        (ids_host, ids), self._pending = self._pending, None
         k, width = ids.numel(), self.layout.width
-        self._port.pack_rows(self.layout, self._selected.host_rows(0, k, width), ids)
+        self._selected.wait()
+        rows_host, rows = self._selected.blocks(0, (k, width))
+        self._port.pack_rows(self.layout, rows_host, ids_host)
         self._selected.to_device(4 * k * width)
         self._count("selected_read", 4 * k * width, synchronizes=False)
-        rows = _block(self._selected.device_floats, 0, k, width)
-        self.packet.index_copy_(0, self._row_ids[:k], rows)
+        self.packet.index_copy_(0, ids, rows)
         return rows
 
     def close(self) -> None:

@@ -177,7 +177,7 @@ class CommandTerm(ABC):
             self.steps_left.masked_fill_(rows, self._fewest)
         else:
             steps = self._env.rng.integers(self._fewest, self._most + 1, self.steps_left.numel())
-            self.steps_left.copy_(torch.where(rows, steps, self.steps_left))
+            torch.where(rows, steps, self.steps_left, out=self.steps_left)
 
     def _episode_log(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """Sums the means of the rows' episodes; an episode too short for any counted step has none."""

@@ -41,6 +41,7 @@ class EventManager(ManagerBase):
     step whether it may fire in the next one, and until then looks at no row of it.
     """
 
+    row_settings: ClassVar[tuple[str, ...]] = ("_timers",)
     row_records: ClassVar[tuple[str, ...]] = ("_may_fire", "_global_left")
 
     def __init__(self, terms: Mapping[str, EventTermCfg], env: TorchEnv) -> None:
@@ -66,6 +67,7 @@ class EventManager(ManagerBase):
         own = [name for name in self._steps if not terms[name].is_global_time]
         self._columns = {name: column for column, name in enumerate(own)}
         self._left = torch.zeros(env.num_envs, len(own), dtype=torch.int64, device=env.device)
+        self._timers = dict(zip(own, self._left.unbind(dim=1), strict=True))  # views, made once
         self._global_left = {name: 0 for name in self._steps if terms[name].is_global_time}
         self._may_fire = dict.fromkeys(own, True)
         self._timed = {
@@ -180,15 +182,14 @@ class EventManager(ManagerBase):
             return torch.full_like(self._all, self._global_left[name])
         if name not in self._columns:
             raise KeyError(f"events: unknown interval term {name!r}; {nearest(name, self._steps)}")
-        return self._left[:, self._columns[name]].clone()
+        return self._timers[name].clone()
 
     def timers(self) -> dict[str, torch.Tensor]:
         """Returns, by `"events/<term>"`, whether each row's timer fires in the next step, (N,) bool.
 
         A global timer is counted on the host and needs no asking.
         """
-        fires = self._left <= 1
-        own = {f"events/{name}": fires[:, column] for name, column in self._columns.items()}
+        own = {f"events/{name}": left <= 1 for name, left in self._timers.items()}
         return own | {f"events/{name}": term.fires_next() for name, term in self._timed.items()}
 
     def timers_judged(self, due: Mapping[str, bool]) -> None:
@@ -231,16 +232,16 @@ class EventManager(ManagerBase):
             return self._all if self._global_left[name] <= 0 else None
         if not self._may_fire[name]:
             return None
-        return (self._left[:, self._columns[name]] <= 0).nonzero().flatten()
+        return torch.masked_select(self._all, self._timers[name] <= 0)
 
     def _restart(self, name: str, rows: torch.Tensor) -> None:
         low, high = self._steps[name]
         if name in self._global_left:
             self._global_left[name] = low if low == high else int(self._env.rng.integers(low, high + 1, 1))
         elif low == high:
-            self._left[rows, self._columns[name]] = low
+            self._timers[name][rows] = low
         else:
-            self._left[rows, self._columns[name]] = self._env.rng.integers(low, high + 1, rows.numel())
+            self._timers[name][rows] = self._env.rng.integers(low, high + 1, rows.numel())
 
     def _reset_rows(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
         for name in self._columns:

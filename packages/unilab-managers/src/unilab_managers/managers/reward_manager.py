@@ -85,21 +85,21 @@ class RewardManager(ManagerBase):
 
     def compute(self) -> torch.Tensor:
         """Returns the rewards of the transition, (N,) float32; rewritten by the next call."""
-        self._total.zero_()
         if self._terms:
             values = [
                 self._unused if weight == 0.0 else self._value(self._terms[name])
                 for name, weight in self._weights.items()
             ]
             # Through a new tensor: a term may return a view of what it added in the last step.
-            self._values.copy_(torch.stack(values, dim=1))
-            self._values *= self._scales
-            for column in self._values.unbind(dim=1):  # one after the other: a sum of rows has no fixed order
+            torch.mul(torch.stack(values, dim=1), self._scales, out=self._values)
+            first, *others = self._values.unbind(dim=1)
+            self._total.copy_(first)
+            for column in others:  # one after the other: a sum of rows has no fixed order
                 self._total += column
             self._sums += self._values
         if self._floor is not None:
             # The difference is zero, or NaN where the sum is not finite: a floor must not hide that.
-            self._total.copy_(self._total.clamp(min=self._floor) + (self._total - self._total))
+            torch.add(self._total.clamp(min=self._floor), self._total - self._total, out=self._total)
         return self._total
 
     def term_values(self) -> dict[str, torch.Tensor]:

@@ -28,7 +28,7 @@ def is_time_out(term: BoundTerm) -> bool:
 class TerminationManager(ManagerBase):
     """Evaluates every term once a step and remembers which of them fired in it."""
 
-    row_settings: ClassVar[tuple[str, ...]] = ("_truncates", "_order", "_num_ends")
+    row_settings: ClassVar[tuple[str, ...]] = ("_truncates", "_order", "_ends", "_cuts")
 
     def __init__(self, terms: Mapping[str, TerminationTermCfg], env: TorchEnv) -> None:
         """Binds the terms."""
@@ -38,7 +38,8 @@ class TerminationManager(ManagerBase):
         # One column per term, those that end an episode before those that cut it, so that each kind is one block.
         self._order = sorted(self._terms, key=lambda name: self._truncates[name])
         self._values = torch.zeros(n, len(self._order), dtype=torch.bool, device=device)
-        self._num_ends = sum(not truncates for truncates in self._truncates.values())
+        ends = sum(not truncates for truncates in self._truncates.values())
+        self._ends, self._cuts = self._values[:, :ends], self._values[:, ends:]  # views, made once
         self._terminated = torch.zeros(n, dtype=torch.bool, device=device)
         self._truncated = torch.zeros(n, dtype=torch.bool, device=device)
 
@@ -56,8 +57,8 @@ class TerminationManager(ManagerBase):
             values = {name: self._value(term) for name, term in self._terms.items()}
             # Through a new tensor: a term may return a view of what another one decided in the last step.
             self._values.copy_(torch.stack([values[name] for name in self._order], dim=1))
-            torch.any(self._values[:, : self._num_ends], dim=1, out=self._terminated)
-            torch.any(self._values[:, self._num_ends :], dim=1, out=self._truncated)
+            torch.any(self._ends, dim=1, out=self._terminated)
+            torch.any(self._cuts, dim=1, out=self._truncated)
         return self._terminated, self._truncated
 
     @property
