@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 
 import click
 import pytest
 
-from unilab_core import CapabilityError, ConfigError, TaskSpec, UnknownNameError
+from unilab_core import CapabilityError, ConfigError, UnknownNameError
 from unilab_core.cli import dispatcher, main
-from unilab_core.cli import list as list_module
 from unilab_core.cli.errors import BadInputError
 
 RAISED = {
@@ -120,62 +118,6 @@ def test_a_command_of_a_missing_layer_names_what_to_install(capsys):
     assert (
         "'train' needs another layer: pip install 'unilab-rl[cli,rsl-rl]>=2.0,<3'" in capsys.readouterr().err
     )
-
-
-TASK = TaskSpec("cartpole-balance", "m:f", {"sac": "m:s", "ppo": "m:p"}, summary="Balance a pole")
-
-
-@pytest.fixture
-def _tasks(monkeypatch):
-    monkeypatch.setattr(list_module, "list_tasks", lambda: (TASK,))
-    groups = {"unisim.backends": ["mujoco"], "unilab.algorithms": ["sac", "ppo"]}
-    monkeypatch.setattr(
-        list_module, "entry_points", lambda group: [SimpleNamespace(name=name) for name in groups[group]]
-    )
-    monkeypatch.setattr(
-        dispatcher,
-        "entry_points",
-        lambda group: [SimpleNamespace(name="list", load=lambda: list_module.command)],
-    )
-
-
-@pytest.mark.usefixtures("_tasks")
-def test_list_as_json_has_exactly_the_documented_keys(capsys):
-    assert main(["list", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {
-        "tasks": [
-            {
-                "name": "cartpole-balance",
-                "summary": "Balance a pole",
-                "backends": ["mujoco"],
-                "learners": ["ppo", "sac"],
-            }
-        ],
-        "backends": ["mujoco"],
-        "algorithms": ["ppo", "sac"],
-    }
-
-
-@pytest.mark.usefixtures("_tasks")
-def test_list_shows_a_table(capsys):
-    assert main(["list"]) == 0
-    out = capsys.readouterr().out
-    assert "cartpole-balance" in out
-    assert "algorithms: ppo, sac" in out
-
-
-@pytest.mark.usefixtures("_tasks")
-def test_list_without_tasks_says_how_to_get_some(capsys, monkeypatch):
-    monkeypatch.setattr(list_module, "list_tasks", lambda: ())
-    assert main(["list"]) == 0
-    assert "no tasks are installed; install unilab-tasks" in capsys.readouterr().out
-
-
-@pytest.mark.usefixtures("_tasks")
-def test_list_without_algorithms_names_the_extras_to_install_whole(capsys, monkeypatch):
-    monkeypatch.setattr(list_module, "entry_points", lambda group: [])
-    assert main(["list"]) == 0
-    assert "algorithms: none; install 'unilab-rl[cli,rsl-rl]>=2.0,<3'" in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------- in a process of its own

@@ -14,6 +14,7 @@ import unisim
         "unilab_core",
         "unilab_core.config",
         "unilab_core.env_cfg",
+        "unilab_core.evidence",
         "unilab_core.factory",
         "unilab_core.registry",
         "unilab_core.cli",

@@ -19,6 +19,7 @@ _HOMES = {
     "train": "unilab-rl[cli,rsl-rl]>=2.0,<3",
     "eval": "unilab-rl[cli,rsl-rl]>=2.0,<3",
     "explain": "unilab-managers[cli]>=0.1,<0.2",
+    "compare": "unilab-managers[cli]>=0.1,<0.2",
     "play": "unilab-rl[cli,rsl-rl,video]>=2.0,<3",
 }
 
