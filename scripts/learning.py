@@ -143,7 +143,15 @@ def measure(bar: Bar, seed: int, folder: Path) -> dict[str, Any]:
     train_s = time.perf_counter() - started
     run = max((folder / "runs" / bar.task).iterdir(), key=lambda path: path.stat().st_mtime)
     curve = bar.curve(run)
-    return {"seed": seed, "train_s": round(train_s, 1), "passed": bar.passed(curve), "curve": curve}
+    manifest = json.loads((run / "manifest.json").read_text())
+    trained_with = {name: manifest[name] for name in ("algorithm", "backend", "device")}
+    return {
+        "seed": seed,
+        "trained_with": trained_with,
+        "train_s": round(train_s, 1),
+        "passed": bar.passed(curve),
+        "curve": curve,
+    }
 
 
 def show(bar: WalkBar, folder: Path) -> dict[str, Any]:

@@ -136,8 +136,10 @@ def use_training() -> None:
     run_readmes()
     unilab = Path(sysconfig.get_path("scripts")) / "unilab"
     listing = subprocess.run([unilab, "list", "--json"], capture_output=True, text=True, check=True).stdout
-    names = [task["name"] for task in json.loads(listing)["tasks"]]
-    require("cartpole-balance" in names, f"unilab list does not know cartpole-balance: {names}")
+    support = {task["name"]: task["support"] for task in json.loads(listing)["tasks"]}
+    require("cartpole-balance" in support, f"unilab list does not know cartpole-balance: {list(support)}")
+    shown = [(entry["level"], entry["conformance"]) for entry in support["cartpole-balance"]]
+    require(("trained", "passed") in shown, f"the recorded evidence was not installed: {shown}")
     with tempfile.TemporaryDirectory() as folder:
         train = f"{unilab} train cartpole-balance --iterations 1 --num-envs 8 --seed 1"
         subprocess.run(shlex.split(train), check=True, cwd=folder, stdout=subprocess.DEVNULL)

@@ -31,7 +31,7 @@ def test_list_shows_every_task_and_imports_no_engine(cli: Cli):
     found = json.loads(cli("list", "--json").stdout)
     names = ["cartpole-balance", "cartpole-swingup", "velocity-flat-quadruped"]
     assert [task["name"] for task in found["tasks"]] == names
-    assert found["backends"] == ["mujoco"]
+    assert found["backends"] == ["mujoco", "mujoco_warp"]
     assert found["algorithms"] == ["ppo"]
 
 
