@@ -15,7 +15,7 @@ from unilab_managers.env_cfg import TermsCfg
 from unisim.config import Cfg
 from unisim.import_strings import import_object
 
-__all__ = ["describe_in_text"]
+__all__ = ["describe_in_text", "text_table"]
 
 WIDTH = 100
 _GAP = 2
@@ -61,7 +61,7 @@ def describe_in_text(head: str, cfg: TermsCfg, description: EnvDescription, num_
     ):
         if terms[kind]:
             rows = [_row(kind, term) for term in terms[kind]]
-            blocks.append(f"{kind.capitalize()}\n{_table(headers, rows)}")
+            blocks.append(f"{kind.capitalize()}\n{text_table(headers, rows)}")
     blocks += [_control(description), _ledger(description, num_envs)]
     return "\n\n".join(block for block in blocks if block)
 
@@ -90,7 +90,7 @@ def _observations(group: str, labels: Sequence[str], description: EnvDescription
             settings = _observation_settings(term.settings)
             rows.append((_ranges(places), name, unit, _short_names(term), settings, _reads(term.reads)))
     headers = ("columns", "term", "unit", "names", "settings", "reads")
-    return f"Observations {group}: {_count(len(labels), 'column')}\n{_table(headers, rows)}"
+    return f"Observations {group}: {_count(len(labels), 'column')}\n{text_table(headers, rows)}"
 
 
 def _observation_settings(settings: Mapping[str, Any]) -> str:
@@ -111,7 +111,9 @@ def _actions(description: EnvDescription) -> str:
         joints = _names([a.joint or a.actuator or "?" for a in description.actions[start:stop]])
         rows.append((_ranges(range(start, stop)), term.name, joints, _made_settings(term)))
         start = stop
-    return f"Actions: {_count(start, 'column')}\n{_table(('columns', 'term', 'joints', 'settings'), rows)}"
+    return (
+        f"Actions: {_count(start, 'column')}\n{text_table(('columns', 'term', 'joints', 'settings'), rows)}"
+    )
 
 
 def _made_settings(term: TermDescription) -> str:
@@ -171,7 +173,7 @@ def _control(description: EnvDescription) -> str:
         bounds = "" if actuator.ctrl_range is None else _value(actuator.ctrl_range)
         rows.append((str(i), label, bounds, home, *(_maybe(g) for g in (actuator.kp, actuator.kd))))
     headers = ("column", "control", "range", "default", "kp", "kd")
-    return f"Control: {_count(len(rows), 'column')}\n{_table(headers, rows)}"
+    return f"Control: {_count(len(rows), 'column')}\n{text_table(headers, rows)}"
 
 
 def _ledger(description: EnvDescription, num_envs: int) -> str:
@@ -186,7 +188,7 @@ def _ledger(description: EnvDescription, num_envs: int) -> str:
         )
         for packet in description.ledger
     ]
-    return f"Ledger of a step, {_count(num_envs, 'row')}\n{_table(('when', 'packet', 'transfers', 'bytes'), rows)}"
+    return f"Ledger of a step, {_count(num_envs, 'row')}\n{text_table(('when', 'packet', 'transfers', 'bytes'), rows)}"
 
 
 # ---------------------------------------------------------------- values in few characters
@@ -301,7 +303,7 @@ def _ranges(places: Sequence[int]) -> str:
 # ---------------------------------------------------------------- tables
 
 
-def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Returns lines of aligned columns; cells of the widest columns are wrapped until the table fits."""
     used = [i for i in range(len(headers)) if any(row[i] for row in rows)]
     cells = [[headers[i] for i in used], *([row[i] for i in used] for row in rows)]

@@ -9,6 +9,7 @@ from .run_config import BudgetCfg, RunConfig
 from .run_folder import RunFolder, RunFolderError, create_run_folder, resolve_run
 from .runtime.evaluate import Evaluation, evaluate
 from .runtime.evaluator import Evaluator
+from .runtime.pairing import PairedEvaluation
 from .runtime.policies import RandomPolicy, ZeroPolicy
 from .runtime.resuming import Resume
 from .runtime.runner import Outcome, Progress, Runner, Watcher
@@ -29,6 +30,7 @@ __all__ = [
     "LearnerState",
     "Mirror",
     "Outcome",
+    "PairedEvaluation",
     "Policy",
     "PpoCfg",
     "Progress",

@@ -44,13 +44,15 @@ class ScriptedEnvCfg(TorchEnvCfg):
     exact: bool = False
     fall_at: int | None = None
     metrics: bool = False
+    gain_on: dict[str, float] = {}
+    place_on: dict[str, float] = {}
 
     def build(self, *, backend: str, device: str, seed: int, autoreset: bool) -> ScriptedEnv:
         """Builds it; the backend's name is only kept."""
         del autoreset
         if backend not in ("scripted", "mujoco"):
             raise CapabilityError(f"ScriptedEnv: unknown backend {backend!r}")
-        return ScriptedEnv(self, device=device, seed=seed)
+        return ScriptedEnv(self, device=device, seed=seed, backend=backend)
 
 
 class ScriptedEnv:
@@ -60,7 +62,9 @@ class ScriptedEnv:
     `critic = [100 e + t, r, -1]`. Reward: `gain - mean(action ** 2)`. Time-out at age `cfg.steps`; `terminate(step,
     age) -> (N,) bool` adds terminations, and row 0 falls at age `cfg.fall_at`. With `cfg.metrics`, finished episodes
     report their mean length as `Metrics/age` and nothing, with count 0, as `Metrics/none`. Every tensor handed out by
-    `step` is rewritten by the next. A picture is 16 x 24, all of one grey: 10 times row plus age.
+    `step` is rewritten by the next. The position is the row, plus `cfg.place_on` a backend; the velocity is the last
+    seed; `cfg.gain_on` a backend is there instead of the gain. A picture is 16 x 24, all of one grey: 10 times row plus
+    age.
     """
 
     def __init__(
@@ -71,8 +75,11 @@ class ScriptedEnv:
         seed: int = 0,
         terminate: Verdict | None = None,
         exact: bool = False,
+        backend: str = "scripted",
     ) -> None:
         self.cfg = cfg or ScriptedEnvCfg()
+        self.backend = backend
+        self.gain = self.cfg.gain_on.get(backend, self.cfg.gain)
         self.num_envs, self.num_actions = self.cfg.num_envs, 2
         self.device = torch.device(device)
         self.step_dt = 0.5
@@ -143,7 +150,7 @@ class ScriptedEnv:
         if self.cfg.fail_at is not None and self.step_counter >= self.cfg.fail_at:
             raise _FAILURES[self.cfg.fails_with](f"boom at step {self.step_counter}")
         self._age += 1
-        state.reward.copy_(self.cfg.gain - actions.square().mean(-1))
+        state.reward.copy_(self.gain - actions.square().mean(-1))
         self._return += state.reward
         state.truncated.copy_(self._age >= self.max_episode_length)
         state.terminated.fill_(False)
@@ -182,6 +189,12 @@ class ScriptedEnv:
 
     def observations(self) -> dict[str, torch.Tensor]:
         return {name: tensor.clone() for name, tensor in self._obs.items()}
+
+    def state_column(self, key: str) -> torch.Tensor:
+        place = torch.arange(float(self.num_envs)) + self.cfg.place_on.get(self.backend, 0.0)
+        return {"qpos": place, "qvel": torch.full((self.num_envs,), float(self.seeds[-1] % 1000))}[key][
+            :, None
+        ]
 
     def export_training_state(self) -> dict[str, int]:
         return {"version": 1, "step_counter": self.step_counter}

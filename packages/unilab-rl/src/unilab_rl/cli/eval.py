@@ -15,9 +15,8 @@ from unilab_rl.cli.shared import RUNS, SEED, failures_as_messages, find_run
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from unilab_rl.checkpoint import Checkpoint
     from unilab_rl.runtime.evaluate import Evaluation
-    from unilab_rl.runtime.evaluator import Evaluator
+    from unilab_rl.runtime.pairing import PairedEvaluation
 
 __all__ = ["command"]
 
@@ -26,8 +25,8 @@ Examples:
   unilab train cartpole-balance --num-envs 64 --iterations 20
   unilab eval latest
   unilab eval latest --episodes 256 --json
+  unilab eval latest --backend mujoco_warp --episodes 16
 """
-_HEADINGS = {"policy": "policy", "zero_policy": "zero policy"}
 
 
 @click.command("eval", epilog=_EXAMPLES)
@@ -37,7 +36,9 @@ _HEADINGS = {"policy": "policy", "zero_policy": "zero policy"}
 )
 @click.option("--seed", type=SEED, help="Seed of the episodes; by default not one used in training.")
 @click.option(
-    "--backend", metavar="NAME", help="Physics backend; by default the run's (another one is sim-to-sim)."
+    "--backend",
+    metavar="NAME",
+    help="Physics backend; by default the run's. Another one is sim-to-sim: the run's is shown beside it.",
 )
 @click.option("--device", metavar="DEVICE", help="Torch device; by default the run's.")
 @click.option("--as-trained", is_flag=True, help="Measure on the config of the training in any case.")
@@ -83,7 +84,13 @@ def command(
             config, episodes=episodes, seed=seed, as_trained=as_trained, backend=backend, device=device
         )
         with_zero = bool(evaluator.function) if baseline is None else baseline
-        results = _measure(evaluator, checkpoint, path, with_zero)
+        paired = None
+        if backend == config.backend:
+            policy = evaluator.measure(checkpoint, path)
+        else:
+            paired = evaluator.measure_beside_own_backend(checkpoint, path)
+            policy = paired.other
+        zero = evaluator.measure_zero(checkpoint, path) if with_zero else None
     facts = {
         "task": config.task,
         "checkpoint": str(path),
@@ -95,32 +102,64 @@ def command(
         "evaluation": evaluator.function or None,
     }
     if as_json:
-        data = facts | {name: _finite(asdict(result)) for name, result in results.items()}
+        data = facts | _to_data(policy, zero, paired, config.backend)
         click.echo(json.dumps(data, indent=2, allow_nan=False))
         return
     from rich.console import Console
 
     on = f"evaluation config {evaluator.function}" if evaluator.function else "config as trained"
     click.echo(f"{config.task}, {path}: backend {backend}, device {device}, seed {evaluator.seed}, {on}")
-    Console(markup=False, highlight=False, emoji=False).print(_table(results))
+    if paired is None:
+        columns = {"policy": policy}
+    else:
+        columns = {f"on {backend}": policy, f"on {config.backend}": paired.reference}
+    if zero is not None:
+        columns["zero policy"] = zero
+    Console(markup=False, highlight=False, emoji=False).print(_table(columns))
+    if paired is not None:
+        click.echo(_verdict(paired, backend, config.backend))
 
 
-def _measure(
-    evaluator: Evaluator, checkpoint: Checkpoint, path: Path, with_zero: bool
-) -> dict[str, Evaluation]:
-    results = {"policy": evaluator.measure(checkpoint, path)}
-    if with_zero:
-        results["zero_policy"] = evaluator.measure_zero(checkpoint, path)
-    return results
+def _to_data(
+    policy: Evaluation, zero: Evaluation | None, paired: PairedEvaluation | None, own_backend: str
+) -> dict[str, Any]:
+    """Returns what was measured for JSON; what the run's own backend gave only where that is another one."""
+    data: dict[str, Any] = {"policy": _finite(asdict(policy))}
+    if zero is not None:
+        data["zero_policy"] = _finite(asdict(zero))
+    if paired is not None:
+        pairs = asdict(paired)
+        del pairs["other"]
+        data["reference"] = {"backend": own_backend, "policy": _finite(pairs.pop("reference"))}
+        data["paired"] = pairs
+    return data
+
+
+def _verdict(paired: PairedEvaluation, backend: str, own_backend: str) -> str:
+    """Returns the ratio of the returns, and how alike the episodes began."""
+    what = f"return on {backend} / on {own_backend}"
+    if paired.return_ratio is None:
+        ratio = f"{what}: no ratio, the latter is 0"
+    else:
+        ratio = f"{what}: {paired.return_ratio:.4f}{_interval(paired.return_ratio_ci95)}"
+    return (
+        f"{ratio}; difference {paired.return_difference:.3g}{_interval(paired.return_difference_ci95)}\n"
+        f"{paired.other.episodes} pairs of episodes that begin alike; "
+        f"their first observations differ by at most {paired.first_observation_difference:.2g}"
+    )
+
+
+def _interval(half_width: float | None) -> str:
+    return "" if half_width is None else f" ± {half_width:.2g}"
 
 
 def _table(results: dict[str, Evaluation]) -> Table:
-    """Returns one line a measure and one column a policy."""
+    """Returns one line a measure and one column a policy, by what it is called."""
     from rich.table import Table
 
     table = Table("measure")
     for name in results:
-        table.add_column(_HEADINGS[name], justify="right")
+        table.add_column(name, justify="right")
     columns = [_lines(result) for result in results.values()]
     for measure in dict.fromkeys(measure for column in columns for measure in column):
         table.add_row(measure, *(column.get(measure, "-") for column in columns))

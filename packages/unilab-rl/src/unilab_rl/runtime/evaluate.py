@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 
 from unilab_core import ConfigError
+from unilab_rl.run_config import MAX_SEED
 
 if TYPE_CHECKING:
     from unilab_rl.contracts.algorithm import Policy
     from unilab_rl.contracts.env import EnvProtocol
 
-__all__ = ["Evaluation", "evaluate", "split_episodes"]
+__all__ = ["Episodes", "Evaluation", "evaluate", "half_width_ci95", "run_episodes", "split_episodes"]
 
 # Two-sided 95 % quantiles of Student's t for 1 to 29 degrees of freedom; beyond, the normal's 1.96 is within 4 %.
 _T95 = (
@@ -79,6 +80,52 @@ class Evaluation:
         }
 
 
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """The first episode of each row in each time limit, E in all: those of one time limit follow each other by row."""
+
+    returns: torch.Tensor
+    """(E,) float64 summed rewards."""
+    lengths: torch.Tensor
+    """(E,) int64 steps."""
+    terminated: torch.Tensor
+    """(E,) bool: ended in a terminal state."""
+    step_dt: float
+    """Length of a step, s."""
+    falls: int
+    """Of all rows, those that had begun anew included."""
+    metrics: dict[str, float]
+    """As of an `Evaluation`."""
+
+    def summary(self) -> Evaluation:
+        """Returns means over the episodes."""
+        count, steps = self.returns.numel(), int(self.lengths.sum())
+        total = float(self.returns.sum())
+        died = float(self.terminated.double().mean())
+        return Evaluation(
+            episodes=count,
+            return_mean=total / count,
+            return_std=float(self.returns.std()) if count > 1 else None,
+            return_ci95=half_width_ci95(self.returns),
+            length_mean=steps / count,
+            reward_per_step=total / steps,
+            reward_per_s=total / (steps * self.step_dt),
+            terminated_share=died,
+            truncated_share=1.0 - died,
+            falls=self.falls,
+            metrics=self.metrics,
+        )
+
+
+def half_width_ci95(values: torch.Tensor) -> float | None:
+    """Returns half the width of the 95 % confidence interval of the mean of (E,) values; `None` for one value."""
+    count = values.numel()
+    if count < 2:
+        return None
+    quantile = _T95[count - 2] if count <= len(_T95) + 1 else 1.96
+    return quantile * float(values.std()) / math.sqrt(count)
+
+
 def split_episodes(episodes: int) -> tuple[int, int]:
     """Returns rows and episodes of each row, whose product is `episodes` or the next number that divides evenly."""
     per_row = math.ceil(episodes / _MAX_ROWS)
@@ -86,7 +133,19 @@ def split_episodes(episodes: int) -> tuple[int, int]:
 
 
 def evaluate(env: EnvProtocol, policy: Policy, *, episodes_per_env: int = 1, seed: int = 0) -> Evaluation:
-    """Runs `policy` for whole time limits, beginning with a reset of all rows.
+    """Returns means over what `run_episodes` does with the same arguments, and raises what that does."""
+    return run_episodes(env, policy, episodes_per_env=episodes_per_env, seed=seed).summary()
+
+
+def run_episodes(
+    env: EnvProtocol,
+    policy: Policy,
+    *,
+    episodes_per_env: int = 1,
+    seed: int = 0,
+    at_start: Callable[[Mapping[str, torch.Tensor]], None] | None = None,
+) -> Episodes:
+    """Runs `policy` for whole time limits, each beginning with a reset of all rows from a seed of its own.
 
     Return, length and shares are those of each row's first episode in a time limit. Every row has exactly one, however
     short, so rows that fall early, and could begin many, count no more than the others. Falls and metrics are those of
@@ -94,20 +153,25 @@ def evaluate(env: EnvProtocol, policy: Policy, *, episodes_per_env: int = 1, see
     and what it has not finished at the end is left out.
 
     Args:
-        env: An environment that resets finished rows by itself; all rows are reset, from `seed`.
+        env: An environment that resets finished rows by itself; all rows are reset, from `seed` and those after it.
         policy: The policy.
         episodes_per_env: Time limits to run, each of `max_episode_length` steps.
-        seed: Seed of the environment's randomness.
+        seed: Seed of the environment's randomness in the first time limit; the next has the next seed, so that how a
+            time limit begins doesn't depend on how those before went.
+        at_start: Called with the first observations of each time limit.
 
     Raises:
         ConfigError: A row doesn't finish an episode within `max_episode_length` steps.
     """
     log = _EpisodeLog()
-    firsts = [
-        _run_time_limit(env, policy, log, seed if number == 0 else None) for number in range(episodes_per_env)
-    ]
+    firsts = []
+    for number in range(episodes_per_env):
+        obs, _ = env.reset(seed=(seed + number) % (MAX_SEED + 1))
+        if at_start is not None:
+            at_start(obs)
+        firsts.append(_run_time_limit(env, policy, obs, log))
     returns, lengths, terminated = (torch.cat(parts) for parts in zip(*firsts, strict=True))
-    return _summary(returns, lengths, terminated, env.step_dt, log)
+    return Episodes(returns, lengths, terminated, env.step_dt, log.falls, log.means())
 
 
 class _EpisodeLog:
@@ -140,9 +204,9 @@ class _EpisodeLog:
 
 
 def _run_time_limit(
-    env: EnvProtocol, policy: Policy, log: _EpisodeLog, seed: int | None
+    env: EnvProtocol, policy: Policy, obs: Mapping[str, torch.Tensor], log: _EpisodeLog
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Resets all rows, runs one time limit and returns each row's first episode.
+    """Runs one time limit, of which `obs` are the first observations, and returns each row's first episode.
 
     Returns:
         Return (N,) float64, length (N,) int64, and whether it ended in a terminal state (N,) bool.
@@ -151,7 +215,6 @@ def _run_time_limit(
     lengths = torch.zeros(env.num_envs, dtype=torch.int64, device=env.device)
     running = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
     fell = torch.zeros_like(running)
-    obs, _ = env.reset(seed=seed)
     for _ in range(env.max_episode_length):
         state = env.step(policy(obs))
         obs = state.obs
@@ -167,26 +230,3 @@ def _run_time_limit(
             "no time limit, give it a time_out term"
         )
     return returns, lengths, fell
-
-
-def _summary(
-    returns: torch.Tensor, lengths: torch.Tensor, terminated: torch.Tensor, step_dt: float, log: _EpisodeLog
-) -> Evaluation:
-    count = returns.numel()
-    std = float(returns.std()) if count > 1 else None
-    quantile = _T95[count - 2] if 2 <= count <= len(_T95) + 1 else 1.96
-    steps, total = int(lengths.sum()), float(returns.sum())
-    died = float(terminated.double().mean())
-    return Evaluation(
-        episodes=count,
-        return_mean=total / count,
-        return_std=std,
-        return_ci95=None if std is None else quantile * std / math.sqrt(count),
-        length_mean=steps / count,
-        reward_per_step=total / steps,
-        reward_per_s=total / (steps * step_dt),
-        terminated_share=died,
-        truncated_share=1.0 - died,
-        falls=log.falls,
-        metrics=log.means(),
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -23,7 +24,8 @@ from unilab_rl.contracts.algorithm import LearnerState, Policy
 from unilab_rl.contracts.env import EnvProtocol
 from unilab_rl.registry import get_algorithm
 from unilab_rl.run_config import MAX_SEED, RunConfig
-from unilab_rl.runtime.evaluate import Evaluation, evaluate, split_episodes
+from unilab_rl.runtime.evaluate import Episodes, Evaluation, run_episodes, split_episodes
+from unilab_rl.runtime.pairing import PairedEvaluation, Starts, pair
 from unilab_rl.runtime.policies import ZeroPolicy
 
 __all__ = [
@@ -148,7 +150,7 @@ class Evaluator:
             ConfigError: The config doesn't work.
             CapabilityError: The backend or the device can't do what it needs.
         """
-        self._make_env().close()
+        self._make_env(self._backend).close()
 
     def measure(self, checkpoint: Checkpoint, source: Path | str = "the run's state") -> Evaluation:
         """Measures the policy of a checkpoint, which came from `source`.
@@ -157,29 +159,60 @@ class Evaluator:
             CheckpointError: It doesn't fit the environment.
             ConfigError, CapabilityError: As from `check`.
         """
-        return self._measure(
-            checkpoint, source, lambda env: load_policy(env, self._config, source, checkpoint)
-        )
+        return self._run(self._backend, checkpoint, source, self._policy(checkpoint, source)).summary()
 
     def measure_zero(self, checkpoint: Checkpoint, source: Path | str = "the run's state") -> Evaluation:
         """Measures a policy that does nothing, under the curricula of a checkpoint; raises what `measure` does."""
-        return self._measure(checkpoint, source, lambda env: ZeroPolicy(env.num_actions))
+        zero = self._run(self._backend, checkpoint, source, lambda env: ZeroPolicy(env.num_actions))
+        return zero.summary()
 
-    def _make_env(self) -> TorchEnv:
+    def measure_beside_own_backend(
+        self, checkpoint: Checkpoint, source: Path | str = "the run's state"
+    ) -> PairedEvaluation:
+        """Measures the policy of a checkpoint on the backend it was trained on and on this evaluator's, in pairs.
+
+        Episode i of both begins in the same state with the same command. Both draw from the same seed on the same
+        device, so that noise and pushes are the same too, until a row falls on one of them only.
+
+        Raises:
+            CheckpointError: It doesn't fit the environment.
+            ConfigError, CapabilityError: As from `check`; or the episodes don't begin alike.
+        """
+        own, policy = self._config.backend, self._policy(checkpoint, source)
+        begun, own_begun = Starts(), Starts()
+        # The other one first, for it is the one that may be unable to.
+        other = self._run(self._backend, checkpoint, source, policy, begun)
+        reference = self._run(own, checkpoint, source, policy, own_begun)
+        return pair((own, self._backend), (reference, other), (own_begun, begun))
+
+    def _policy(self, checkpoint: Checkpoint, source: Path | str) -> Callable[[EnvProtocol], Policy]:
+        return lambda env: load_policy(env, self._config, source, checkpoint)
+
+    def _make_env(self, backend: str) -> TorchEnv:
         return make_env(
-            self.env_cfg, backend=self._backend, device=self._device, num_envs=self._rows, seed=self.seed
+            self.env_cfg, backend=backend, device=self._device, num_envs=self._rows, seed=self.seed
         )
 
-    def _measure(
-        self, checkpoint: Checkpoint, source: Path | str, make_policy: Callable[[EnvProtocol], Policy]
-    ) -> Evaluation:
-        with torch.random.fork_rng(devices=[]), closing(self._make_env()) as env:
+    def _run(
+        self,
+        backend: str,
+        checkpoint: Checkpoint,
+        source: Path | str,
+        make_policy: Callable[[EnvProtocol], Policy],
+        starts: Starts | None = None,
+    ) -> Episodes:
+        """Runs all episodes on a new environment and returns them; notes in `starts` how they began."""
+        with torch.random.fork_rng(devices=[]), closing(self._make_env(backend)) as env:
             # Of CUDA only now: the environment says which device it is, and whether it is there.
             cuda = [env.device.index] if env.device.type == "cuda" else []
             with torch.random.fork_rng(devices=cuda):
                 import_training_state(
                     env, source, checkpoint
                 )  # before the first reset, which follows curricula
-                return evaluate(
-                    env, make_policy(env), episodes_per_env=self._episodes_per_env, seed=self.seed
+                return run_episodes(
+                    env,
+                    make_policy(env),
+                    episodes_per_env=self._episodes_per_env,
+                    seed=self.seed,
+                    at_start=None if starts is None else partial(starts.note, env),
                 )
