@@ -4,6 +4,7 @@
   the READMEs' run in scripts/smoke.py.
 - Every line `unilab ...` names a command that is installed, options that it has, and a task that is registered.
 - Every test that a page cites exists. The table of docs/faults.md has a row for each test named after a fault.
+- docs/support.md is what the recorded evidence says, and the evidence what docs/results/ says.
 - Every link inside the workspace leads to a file and, with `#...`, to a heading.
 """
 
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from _pages import Page
+from _support import PAGE, Support
 from _workspace import Workspace, parse, python_files, run
 
 if TYPE_CHECKING:
@@ -134,7 +136,8 @@ def _wrong(
     except click.UsageError as error:
         return error.format_message()
     arguments = [item for item in command.params if isinstance(item, click.Argument)]
-    named = [context.params.get(item.name or "") for item in arguments if "TASK" in item.human_readable_name]
+    given = [context.params.get(item.name or "") for item in arguments if "TASK" in item.human_readable_name]
+    named = [task for value in given for task in (value if isinstance(value, tuple) else (value,))]
     for task in map(str, filter(None, named)):  # a run, by its folder or as the latest, is no task
         if not (_PLACEHOLDER.fullmatch(task) or "/" in task or task == "latest" or task.lower() in tasks):
             return f"there is no task {task!r}, only {', '.join(sorted(tasks))}"
@@ -207,6 +210,8 @@ def check(root: Path, line: CommandLine | None = None) -> Iterator[str]:
         if page.path.parent == root / "docs":
             if page.path.name == "faults.md":
                 yield from _fault_errors(page, where, root)
+            if page.path == root / PAGE:
+                yield from Support(root).errors()
             if not syntax:
                 yield from _example_errors(page, where)
 

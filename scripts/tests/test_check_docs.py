@@ -18,6 +18,12 @@ def train(task, steps, video):
 
 
 @click.command()
+@click.argument("tasks", nargs=-1)
+def doctor(tasks):
+    raise AssertionError("a command of the docs is parsed, not run")
+
+
+@click.command()
 @click.argument("dump", type=click.Path(exists=True))
 def replay(dump):
     raise AssertionError("a command of the docs is parsed, not run")
@@ -124,6 +130,17 @@ def test_a_block_that_is_never_closed_is_an_error(tree):
 def test_a_command_line_that_would_not_work_is_found(tree, command, message):
     (found,) = errors(tree, f"# Title\n\n```text\nunilab {command}\n```\n")
     assert found.startswith(f"docs/guide.md:4: unilab {command}: {message}")
+
+
+def test_a_command_of_any_number_of_tasks_may_name_none_or_several_that_exist(tree):
+    line = CommandLine({"doctor": lambda: doctor}, frozenset({"cartpole"}))
+    tree.write(GUIDE, "# Title\n\n```text\nunilab doctor\nunilab doctor cartpole CARTPOLE\n```\n")
+    assert list(check(tree.root, line)) == []
+    tree.write(GUIDE, "# Title\n\n```text\nunilab doctor cartpole swingup\n```\n")
+    (found,) = check(tree.root, line)
+    assert (
+        found == "docs/guide.md:4: unilab doctor cartpole swingup: there is no task 'swingup', only cartpole"
+    )
 
 
 def test_a_command_in_running_text_may_leave_arguments_out_but_invents_no_option(tree):

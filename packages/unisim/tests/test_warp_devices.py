@@ -87,7 +87,7 @@ def test_it_says_that_it_computes_on_the_cpu(caplog):
     with caplog.at_level(logging.WARNING, logger=mujoco_warp.__name__):
         backend = make("cpu")
     assert [r.message for r in caplog.records if "test path" in r.message] == [
-        "MuJoCo-Warp computes on the CPU because device 'cpu' was asked for: that is a test path, many times slower "
+        "MuJoCo-Warp computes on the CPU because device 'cpu' was asked for: that is a test path, several times slower "
         "than backend 'mujoco'; ask for device 'cuda' where there is one"
     ]
     assert backend.get_state_views()["qpos"].device == torch.device("cpu")
