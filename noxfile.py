@@ -230,6 +230,22 @@ def learning(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def evidence(session: nox.Session) -> None:
+    """What works where: the suite and the tasks on every backend, into the packages and docs/support.md."""
+    sync(session, "--all-packages", "--all-extras", "--group", "test")
+    session.run("python", "scripts/support_evidence.py", *(session.posargs or ["record"]), env=QUIET)
+
+
+@nox.session(default=False)
+def gpu_check(session: nox.Session) -> None:
+    """What is checked on a GPU machine, as a dry run on the CPU: every line runs, nothing is shown about a GPU."""
+    sync(session, "--all-packages", "--all-extras", "--group", "test")
+    out = str(Path(session.create_tmp()).resolve() / "gpu-check.json")
+    session.run("pytest", "-q", "scripts/tests/test_gpu_streams.py", env=QUIET)
+    session.run("python", "scripts/gpu_check.py", "--dry-run", "--out", out, *session.posargs, env=QUIET)
+
+
+@nox.session(default=False)
 def mutation(session: nox.Session) -> None:
     """Small changes of code that must not break, each noticed by a test; the evidence goes to docs/results/."""
     groups = ("--group", "test", "--group", "layers", "--group", "mutation")
