@@ -1,0 +1,1 @@
+"""What scripts/gpu_check.py checks, and how it runs the checks."""
