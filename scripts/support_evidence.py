@@ -30,9 +30,13 @@ NUM_ENVS, STEPS, SEED = 8, 50, 0
 OWN = ("unisim", "unilab-core", "unilab-managers", "unilab-tasks")
 
 
-def run_suite(folder: Path) -> None:
+def run_suite(folder: Path, device: str) -> None:
     """Runs the conformance suite of every backend that can be made here; its evidence goes to a folder."""
-    environment = {**os.environ, "UNISIM_CONFORMANCE_EVIDENCE": str(folder)}
+    environment = {
+        **os.environ,
+        "UNISIM_CONFORMANCE_EVIDENCE": str(folder),
+        "UNISIM_WARP_DEVICE": device,
+    }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", SUITE]
     done = subprocess.run(command, cwd=ROOT, env=environment, check=False)
     if done.returncode:
@@ -108,7 +112,7 @@ def task_record(place: Place, engine_versions: dict[str, str]) -> Record:
 def record(backends: Sequence[str], device: str, out: Path | None) -> None:
     """Runs everything and writes the evidence, into the packages or below a folder."""
     with tempfile.TemporaryDirectory() as name:
-        run_suite(Path(name))
+        run_suite(Path(name), device)
         suites = suite_records(Path(name))
     for backend in backends:
         place = backend, device
