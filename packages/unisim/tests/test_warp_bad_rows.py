@@ -6,8 +6,11 @@ import math
 
 import pytest
 import torch
-from unisim_support import pendulum, reset_rows, write_rows
+from unisim_support import PENDULUM, from_xml, pendulum, reset_rows, write_rows
 from warp_support import warp_backend
+
+from unisim.backends.mujoco.backend import MuJoCoBackend
+from unisim.backends.mujoco_warp.backend import MuJoCoWarpBackend
 
 pytestmark = pytest.mark.timeout(600)  # a model whose kernels were never compiled takes minutes
 
@@ -71,6 +74,19 @@ def test_a_state_that_is_not_finite_is_bad_at_once_and_stays_while_its_neighbour
     assert bad(backend) == [False] * 3
     assert torch.isfinite(backend.get_state_views()["qpos"]).all()
     twin.close()
+
+
+def test_a_control_too_large_for_an_actuator_without_limits_is_bad_as_with_mujoco():
+    xml = PENDULUM.replace('joint="hinge"/>', 'joint="hinge" gear="1e-9"/>')
+    limited = xml.replace('gear="1e-9"', 'gear="1" ctrlrange="-1 1"')
+    for model, expected in ((xml, [False, True, False]), (limited, [False] * 3)):
+        for kind in (MuJoCoWarpBackend, MuJoCoBackend):
+            backend = warp_backend(from_xml, 3, params={"xml": model}, backend_class=kind)
+            step(backend, ((0.0,), (1e11,), (0.0,)))
+            assert bad(backend) == expected, kind
+            moved = backend.get_state_views()["qvel"][:, 0] != 0.0
+            assert moved.tolist() == [False, not any(expected), False], kind
+            backend.close()
 
 
 @pytest.mark.parametrize("parts", [{"qpos": [[1e12]]}, {"qvel": [[1e11]]}])

@@ -9,7 +9,7 @@ import mujoco_warp as mjw
 import pytest
 import torch
 from leg_model import leg
-from unisim_support import pendulum, reset_rows
+from unisim_support import PENDULUM, from_xml, pendulum, reset_rows
 from warp_support import warp_backend
 
 from unisim import EntityCfg, SceneCfg, SimCfg
@@ -57,6 +57,20 @@ def test_what_is_seen_comes_from_falls_and_not_from_the_default_pose_alone():
     assert (contacts, constraints) == capacity._most_seen(model, layout)
 
 
+@pytest.mark.parametrize("limits", ["1.5 3", "-3 -1.5", "-.5 .25"])
+def test_controls_of_the_falls_stay_within_their_limits(limits, monkeypatch):
+    xml = PENDULUM.replace('joint="hinge"/>', f'joint="hinge" ctrlrange="{limits}"/>')
+    model, layout = compile_scene(
+        SceneCfg(entities={"robot": EntityCfg(spec=from_xml, params={"xml": xml})}), SimCfg()
+    )
+    used = set()
+    step = mujoco.mj_step
+    monkeypatch.setattr(mujoco, "mj_step", lambda m, d: (used.add(float(d.ctrl[0])), step(m, d)))
+    find_capacity(model, layout, SimCfg())
+    low, high = layout.actuators[0].ctrl_range
+    assert low <= min(used) <= max(used) <= high
+
+
 @pytest.mark.parametrize(
     ("sim", "expected"),
     [
@@ -90,6 +104,16 @@ def test_an_overflow_is_reported_once_with_the_setting_to_change(caplog, sim, to
     found = [record.message for record in caplog.records if told in record.message]
     assert len(found) == 1, caplog.text
     assert f"room per row: {sim.nconmax} contacts, {sim.njmax} constraints" in found[0]
+
+
+def test_an_overflow_of_the_last_step_is_reported_when_closing(caplog):
+    backend = warp_backend(pile, 1, sim=SimCfg(nconmax=100, njmax=24))
+    backend._overflow.poll = lambda words: None  # as on a device that has not answered yet
+    with caplog.at_level(logging.WARNING, logger="unisim"):
+        rest(backend, 3)
+        assert "raise sim.njmax" not in caplog.text
+        backend.close()
+    assert "raise sim.njmax" in caplog.text
 
 
 def test_nothing_is_reported_where_there_is_room(caplog, capfd):

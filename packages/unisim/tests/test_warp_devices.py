@@ -18,6 +18,7 @@ from unisim.backends import mujoco_warp
 from unisim.backends.mujoco.backend import MuJoCoBackend
 from unisim.backends.mujoco_warp import devices
 from unisim.backends.mujoco_warp.devices import CompletionToken, capture_problem, warp_device_problem
+from unisim.contract import Declared
 
 pytestmark = pytest.mark.timeout(600)  # a model whose kernels were never compiled takes minutes
 
@@ -83,11 +84,22 @@ def test_a_device_that_warp_does_not_find_is_refused(monkeypatch):
     assert problem.startswith("device 'cuda:7' is not there for Warp: ")
 
 
+def test_cuda_without_an_index_is_torch_s_current_device(monkeypatch):
+    found = []
+    monkeypatch.setattr(devices, "device_problem", lambda device, accepted: None)
+    monkeypatch.setattr(wp, "is_cuda_available", lambda: True)
+    monkeypatch.setattr(wp, "device_from_torch", found.append)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    assert warp_device_problem("cuda") is None
+    assert warp_device_problem("cuda:1") is None
+    assert found == [torch.device("cuda", 3), torch.device("cuda", 1)]
+
+
 def test_it_says_that_it_computes_on_the_cpu(caplog):
     with caplog.at_level(logging.WARNING, logger=mujoco_warp.__name__):
         backend = make("cpu")
     assert [r.message for r in caplog.records if "test path" in r.message] == [
-        "MuJoCo-Warp computes on the CPU because device 'cpu' was asked for: that is a test path, several times slower "
+        "MuJoCo-Warp computes on device 'cpu', which is also the default: that is a test path, several times slower "
         "than backend 'mujoco'; ask for device 'cuda' where there is one"
     ]
     assert backend.get_state_views()["qpos"].device == torch.device("cpu")
@@ -129,12 +141,19 @@ BODY = "<mujoco><worldbody><body><joint name='j'/><geom size='.1' mass='1'/></bo
     ("parts", "told"),
     [
         ("<actuator><motor joint='j' nsample='2' delay='.01'/></actuator>", "delays of sensors or actuators"),
+        (
+            "<option integrator='RK4'/><equality><joint joint1='j'/></equality>"
+            "<worldbody><body name='a'><joint name='k'/><geom size='.1'/></body></worldbody>"
+            "<equality><weld body1='a'/></equality>",
+            "connect or weld constraints with integrator 'rk4'",
+        ),
         ("<actuator><pid joint='j'/></actuator>", "an actuator with several controls is not supported"),
     ],
 )
 def test_a_model_that_is_not_supported_is_refused_with_what_is_wrong(parts, told):
+    sim = SimCfg(integrator="rk4" if "RK4" in parts else "implicitfast")
     with pytest.raises(CapabilityError) as error:
-        warp_backend(from_xml, 1, params={"xml": BODY.format(parts)})
+        warp_backend(from_xml, 1, params={"xml": BODY.format(parts)}, sim=sim)
     assert told in str(error.value)
     assert "support" in str(error.value)
 
@@ -149,6 +168,15 @@ def test_what_the_engine_refuses_is_told_in_its_own_words(monkeypatch):
     assert str(error.value) == (
         "MuJoCoWarpBackend: MuJoCo-Warp does not support the model: ['mjSENS_PLUGIN'] not supported."
     )
+
+
+def test_sizes_per_row_of_geoms_that_a_tendon_may_wrap_are_refused():
+    xml = """<mujoco><worldbody><site name="a" pos="0 0 1"/><geom name="g" size=".05" pos="0 0 .5"/>
+      <body pos="0 .2 0"><joint/><geom size=".1"/><site name="b"/></body></worldbody>
+      <tendon><spatial><site site="a"/><geom geom="g"/><site site="b"/></spatial></tendon></mujoco>"""
+    warp_backend(from_xml, 1, params={"xml": xml}).close()
+    with pytest.raises(CapabilityError, match="do not follow a geom_size per row"):
+        warp_backend(from_xml, 1, params={"xml": xml}, declared=Declared(("geom_size",)))
 
 
 def two_arms() -> mujoco.MjSpec:
@@ -198,10 +226,17 @@ class RecordingStream:
 
 def test_the_token_makes_the_reading_stream_wait_and_no_one_else():
     event, stream = SimpleNamespace(query=lambda: False), RecordingStream()
-    token = CompletionToken(event)
+    token = CompletionToken(event, torch.device("cpu"))
     assert not token.done()
     token.wait_before_read(stream)
     assert stream.waited == [event]
+
+
+def test_without_a_stream_the_current_one_of_the_backend_s_device_waits(monkeypatch):
+    event, stream, asked = SimpleNamespace(), RecordingStream(), []
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: asked.append(device) or stream)
+    CompletionToken(event, torch.device("cuda", 1)).wait_before_read()
+    assert (asked, stream.waited) == ([torch.device("cuda", 1)], [event])
 
 
 def test_on_the_cpu_everything_is_done_when_a_call_returns():

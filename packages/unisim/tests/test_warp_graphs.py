@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 from leg_model import FIELDS, leg_backend
@@ -119,6 +122,20 @@ def test_every_integrator_and_cone_moves_as_with_mujoco(integrator, cone):
     for key, values in expected.items():
         rounding = 1e-4 + 1e-3 * values.abs().amax(dim=1, keepdim=True)
         assert ((found[key] - values).abs() <= rounding).all(), key
+
+
+@pytest.mark.parametrize("capture", [True, False])
+def test_closing_frees_arrays_and_graphs_at_once(capture):
+    backend = make(capture=capture)
+    backend.step_tensor(controls(backend, 1)[0], 4)
+    held = [weakref.ref(thing) for thing in (backend._physics, backend._physics._data.qpos)]
+    gc.collect()
+    gc.disable()
+    try:
+        backend.close()
+        assert [ref() for ref in held] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_closing_is_idempotent_and_everything_after_it_is_refused():

@@ -13,13 +13,14 @@ __all__ = ["command"]
 
 @click.command("replay", epilog="Example: unilab replay nan_dumps/nan_000000120.pt")
 @click.argument("dump", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--backend", default="mujoco", show_default=True, help="Physics backend.")
-def command(dump: Path, backend: str) -> int:
+@click.option("--backend", default="mujoco", show_default=True, help="Physics backend that the run had.")
+@click.option("--device", default="cpu", show_default=True, help="Where a device-resident backend computes.")
+def command(dump: Path, backend: str, device: str) -> int:
     """Steps DUMP again and says what is not finite; fails if it does not come out the same."""
     from unilab_core.nan_replay import replay_dump
 
     try:
-        report = replay_dump(dump, backend=backend)
+        report = replay_dump(dump, backend=backend, device=device)
     except ValueError as error:  # no dump, or one whose simulation cannot be built again
         raise BadInputError(str(error)) from error
     click.echo(f"found: {report.message}")

@@ -34,7 +34,7 @@ def create_backend(
     backend = MuJoCoWarpBackend(scene, sim, num_envs=num_envs, device=device, declared=declared)
     if device == "cpu":
         _LOGGER.warning(
-            "MuJoCo-Warp computes on the CPU because device 'cpu' was asked for: that is a test path, several times "
+            "MuJoCo-Warp computes on device 'cpu', which is also the default: that is a test path, several times "
             "slower than backend 'mujoco'; ask for device 'cuda' where there is one"
         )
     return backend

@@ -74,7 +74,7 @@ class MuJoCoWarpBackend(CheckedBackend):
         )
         assert self._stream is not None
         capacity = find_capacity(self._model, layout, sim)
-        prepare_model(self._model)
+        prepare_model(self._model, declared.model_fields)
         self._capture_problem = self._why_no_capture(sim)
         self._capture_asked = sim.graph_capture
         with self._stream.work(), compilation_progress(f"MuJoCo-Warp on {device!r}"):
@@ -89,6 +89,7 @@ class MuJoCoWarpBackend(CheckedBackend):
             self._physics.prepare(declared.decimation)
             self._physics.restart()
         self._overflow = OverflowWatch(mjw.OverflowType.__members__, capacity)
+        self._digest = layout_digest(layout)
         self._host = HostCopies(self._model, layout, self._physics)
         self._views: dict[str, torch.Tensor] = {}
 
@@ -222,7 +223,7 @@ class MuJoCoWarpBackend(CheckedBackend):
         """Returns state, model fields and everything that is read as plain tensors on the backend's device."""
         with self._order("snapshot").work():
             saved = {name: values.clone() for name, values in self._physics.saved().items()}
-        return {"model": layout_digest(self._layout), **saved}
+        return {"model": self._digest.clone(), **saved}
 
     def restore(self, snapshot: Any) -> None:  # noqa: ANN401 - checked here
         """Puts back what `snapshot` returned, also from another process.
@@ -233,7 +234,7 @@ class MuJoCoWarpBackend(CheckedBackend):
         """
         stream = self._order("restore")
         own = self._physics.saved()
-        self._check_snapshot(snapshot, {"model": layout_digest(self._layout), **own})
+        self._check_snapshot(snapshot, {"model": self._digest, **own})
         with stream.work():
             for name, values in own.items():
                 values.copy_(snapshot[name])
@@ -246,7 +247,8 @@ class MuJoCoWarpBackend(CheckedBackend):
     def export_model(self, row: int) -> bytes:
         """Returns the model of one row in MuJoCo's binary format (MJB); see `SimBackend`.
 
-        Its values are the device's own, so that MuJoCo-Warp moves it as the row does.
+        Its values are the device's own, so that MuJoCo-Warp moves it as the row does. The flag that keeps MuJoCo from
+        resetting bad states is not set in it, since MuJoCo-Warp takes no model that has it.
         """
         self._check_row("export_model", row)
         return self._host.export(row)
@@ -257,5 +259,7 @@ class MuJoCoWarpBackend(CheckedBackend):
         finally:
             if self._stream is not None:
                 self._stream.synchronize()  # a graph must not outlive its arrays
+            self._overflow.report(self._physics.state["overflow"].cpu())
             self._views.clear()
+            self._physics.close()
             del self._physics, self._host, self._overflow

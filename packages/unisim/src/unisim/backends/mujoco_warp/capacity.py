@@ -56,8 +56,8 @@ class Capacity:
 def find_capacity(model: Any, layout: ModelLayout, sim: SimCfg) -> Capacity:  # noqa: ANN401 - a mujoco.MjModel
     """Returns what `sim` says, and for the rest three times the most that seeded falls from random poses needed.
 
-    The rollouts are MuJoCo's own, from the default state turned and lifted at random under random controls: a robot
-    that lies on the ground needs the most.
+    The rollouts are MuJoCo's own, under random controls, from the default state with free bodies turned and joints
+    that have limits placed at random: a robot that lies on the ground needs the most.
     """
     if sim.nconmax is not None and sim.njmax is not None:
         return Capacity(sim.nconmax, sim.njmax)
@@ -74,8 +74,8 @@ def _room(seen: int, least: int) -> int:
 
 def _most_seen(model: Any, layout: ModelLayout) -> tuple[int, int]:  # noqa: ANN401 - a mujoco.MjModel
     random = np.random.default_rng(_SEED)
-    low = np.array([max(a.ctrl_range[0], -1.0) for a in layout.actuators])
-    high = np.array([min(a.ctrl_range[1], 1.0) for a in layout.actuators])
+    ranges = np.array([a.ctrl_range for a in layout.actuators]).reshape(-1, 2)
+    low, high = np.clip(-1.0, *ranges.T), np.clip(1.0, *ranges.T)
     contacts = constraints = 0
     for rollout in range(_ROLLOUTS):
         data = mujoco.MjData(model)

@@ -12,7 +12,14 @@ import warp as wp
 from unisim.backends.mujoco_warp.kernel_cache import start_warp
 from unisim.capabilities import device_problem
 
-__all__ = ["ACCEPTED", "CompletionToken", "WarpStream", "capture_problem", "warp_device_problem"]
+__all__ = [
+    "ACCEPTED",
+    "CompletionToken",
+    "WarpStream",
+    "capture_problem",
+    "exact_device",
+    "warp_device_problem",
+]
 
 ACCEPTED = ("cuda", "cpu")
 """The CPU only where it is asked for by name: that is how the code is tested."""
@@ -35,7 +42,7 @@ def warp_device_problem(device: str) -> str | None:
             "update the NVIDIA driver"
         )
     try:
-        wp.device_from_torch(torch.device(device))
+        wp.device_from_torch(exact_device(device))
     except (IndexError, RuntimeError, ValueError) as error:
         return f"device {device!r} is not there for Warp: {error}"
     return None
@@ -50,6 +57,15 @@ def capture_problem(device: Any) -> str | None:  # noqa: ANN401 - a device of Wa
     return None
 
 
+def exact_device(device: str) -> torch.device:
+    """Returns a torch device with the index that one without has now."""
+    wanted = torch.device(device)
+    index: int | None = wanted.index  # torch declares an int, and gives None where none was named
+    if wanted.type == "cuda" and index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return wanted
+
+
 class CompletionToken:
     """The end of everything a backend was asked for so far.
 
@@ -57,9 +73,10 @@ class CompletionToken:
     wait. Any other stream has to.
     """
 
-    def __init__(self, event: torch.cuda.Event | None) -> None:
+    def __init__(self, event: torch.cuda.Event | None, device: torch.device) -> None:
         """Of an event on the backend's stream; None on the CPU, where everything is done when a call returns."""
         self._event = event
+        self._device = device
 
     def wait_before_read(self, stream: torch.cuda.Stream | None = None) -> None:
         """Makes a stream wait, not the host: what is put on it afterwards sees the finished values.
@@ -69,7 +86,7 @@ class CompletionToken:
         """
         if self._event is None:
             return
-        (stream or torch.cuda.current_stream()).wait_event(self._event)
+        (stream or torch.cuda.current_stream(self._device)).wait_event(self._event)
 
     def done(self) -> bool:
         """Whether it has been reached; never waits."""
@@ -91,9 +108,9 @@ class WarpStream:
 
     def __init__(self, device: str) -> None:
         """Makes the stream on a device that `warp_device_problem` finds nothing wrong with."""
-        self.device: Any = wp.device_from_torch(torch.device(device))
-        self.torch_device = torch.device(wp.device_to_torch(self.device))
-        self.token = CompletionToken(None)
+        self.torch_device = exact_device(device)
+        self.device: Any = wp.device_from_torch(self.torch_device)
+        self.token = CompletionToken(None, self.torch_device)
         self._stream: Any = None
         self._torch_stream: torch.cuda.Stream | None = None
         if self.device.is_cuda:
@@ -112,12 +129,14 @@ class WarpStream:
             return
         caller = torch.cuda.current_stream(self.torch_device)
         self._torch_stream.wait_stream(caller)
-        with wp.ScopedStream(self._stream), torch.cuda.stream(self._torch_stream):
-            yield
+        try:
+            with wp.ScopedStream(self._stream, sync_enter=False), torch.cuda.stream(self._torch_stream):
+                yield
+        finally:  # what was launched before an error runs too
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record(self._torch_stream)
-        caller.wait_event(event)
-        self.token = CompletionToken(event)
+            caller.wait_event(event)
+            self.token = CompletionToken(event, self.torch_device)
 
     def synchronize(self) -> None:
         """Makes the host wait for everything on the stream."""

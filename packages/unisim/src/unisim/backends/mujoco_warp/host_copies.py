@@ -19,7 +19,12 @@ __all__ = ["HostCopies"]
 class HostCopies:
     """Copies rows of a batch into host models. The renderer is kept between images of one size."""
 
-    def __init__(self, model: Any, layout: ModelLayout, physics: Physics) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        model: Any,  # noqa: ANN401 - a mujoco.MjModel
+        layout: ModelLayout,
+        physics: Physics,
+    ) -> None:
         """Keeps the compiled model that the batch was made from."""
         self._model, self._layout, self._physics = model, layout, physics
         self._renderer: OffscreenRenderer | None = None

@@ -35,11 +35,19 @@ _DERIVED = (
 The engine recomputes them per row only if they have N rows; it does not widen them itself.
 """
 
+_WRAPPED = [int(mujoco.mjtWrap.mjWRAP_SPHERE), int(mujoco.mjtWrap.mjWRAP_CYLINDER)]
+
 _DENSE_LIMIT = 60
 """Most degrees of freedom for which the engine takes a dense constraint Jacobian."""
 
 
-def prepare_model(model: Any) -> None:  # noqa: ANN401 - a mujoco.MjModel
+def couples_bodies(model: Any) -> bool:  # noqa: ANN401 - a mujoco.MjModel
+    """Whether two bodies are held together by a constraint (`connect`, `weld`), as closed loops are."""
+    held = [int(mujoco.mjtEq.mjEQ_CONNECT), int(mujoco.mjtEq.mjEQ_WELD)]
+    return bool(np.isin(model.eq_type, held).any())
+
+
+def prepare_model(model: Any, declared: Sequence[str]) -> None:  # noqa: ANN401 - a mujoco.MjModel
     """Changes the settings of a compiled model that this engine has no use for.
 
     Raises:
@@ -56,6 +64,15 @@ def prepare_model(model: Any) -> None:  # noqa: ANN401 - a mujoco.MjModel
                 "delays of sensors or actuators inside the engine; delay observations or actions",
             ),
             (model.nflex > 0, "flexible bodies"),
+            (
+                couples_bodies(model) and model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4,
+                "connect or weld constraints with integrator 'rk4', whose stages would take old velocities; choose "
+                "another integrator",
+            ),
+            (
+                "geom_size" in declared and np.isin(model.wrap_type, _WRAPPED).any(),
+                "tendons around geoms, whose lengths do not follow a geom_size per row",
+            ),
         )
         if found
     ]

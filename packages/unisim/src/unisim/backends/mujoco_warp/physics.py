@@ -10,7 +10,7 @@ import torch
 import warp as wp
 
 from unisim.backends.mujoco_warp.capacity import Capacity
-from unisim.backends.mujoco_warp.model import DeviceModel
+from unisim.backends.mujoco_warp.model import DeviceModel, couples_bodies
 from unisim.backends.mujoco_warp.programs import Program
 from unisim.backends.mujoco_warp.reads import PublishedReads
 from unisim.backends.mujoco_warp.state_kernels import (
@@ -86,12 +86,15 @@ class Physics:
             name: wp.to_torch(getattr(self._data, name)) for name in _ENGINE_STATE
         }
         self._device = self.state["qpos"].device
+        self._couples_bodies = couples_bodies(model)
         self._stage(model, declared)
         self._programs: dict[tuple[str, int], Program] = {}
 
     def _stage(self, model: Any, declared: Declared) -> None:  # noqa: ANN401 - a mujoco.MjModel
         n, layout = self._num_envs, self._layout
         pushed = [layout.bodies.index(name) for name in declared.wrench_bodies]
+        ranges = np.array([a.ctrl_range for a in layout.actuators]).reshape(-1, 2)
+        self._limited = wp.array(np.isfinite(ranges).all(axis=1), dtype=wp.bool)
         self._pushed = wp.array(np.array(pushed, dtype=np.int32), dtype=wp.int32)
         self._control = wp.zeros((n, layout.nu + 6 * len(pushed)), dtype=float)
         self._staged = {
@@ -101,9 +104,8 @@ class Physics:
         self._mask, self._bad = wp.zeros(n, dtype=wp.bool), wp.zeros(n, dtype=wp.bool)
         self._given, self._holds = wp.zeros(3, dtype=wp.bool), wp.zeros(1, dtype=wp.bool)
         holding = holding_actuators(model)
-        ranges = np.array([layout.actuators[i].ctrl_range for i in holding], dtype=np.float32).reshape(-1, 2)
         self._holding = wp.array(holding.astype(np.int32), dtype=wp.int32)
-        self._held_range = wp.array(ranges, dtype=wp.vec2)
+        self._held_range = wp.array(ranges[holding].astype(np.float32), dtype=wp.vec2)
         self.bad: torch.Tensor = wp.to_torch(self._bad)
         self._control_view, self._mask_view = wp.to_torch(self._control), wp.to_torch(self._mask)
         self._given_view, self._holds_view = wp.to_torch(self._given), wp.to_torch(self._holds)
@@ -185,15 +187,31 @@ class Physics:
 
     # ------------------------------------------------------------------ programs
 
+    def close(self) -> None:
+        """Lets go of the graphs, which hold the arrays, and are held by them."""
+        self._programs.clear()
+
+    def _renew_velocities(self) -> None:
+        """Brings up to date what constraints between bodies take from the velocity stage before it has been computed.
+
+        MuJoCo computes it first; here the values of an earlier substep, or of an earlier episode, would enter.
+        """
+        if self._couples_bodies:
+            m, d = self.model.engine, self._data
+            mjw.kinematics(m, d)
+            mjw.com_pos(m, d)
+            mjw.com_vel(m, d)
+
     def _launch_step(self, nsteps: int) -> None:
         m, d, n = self.model.engine, self._data, self._num_envs
         wp.launch(
             take_control,
             dim=n,
-            inputs=[self._control, self._pushed],
+            inputs=[self._control, self._limited, self._pushed],
             outputs=[d.ctrl, d.xfrc_applied, self._bad],
         )
         for i in range(nsteps):
+            self._renew_velocities()
             mjw.step(m, d)
             wp.launch(note_bad_rows, dim=n, inputs=[d.qpos, d.qvel, d.qacc], outputs=[self._bad])
             self.reads.after_substep(last=i == nsteps - 1)
@@ -213,6 +231,7 @@ class Physics:
             mjw.transmission(m, d)
             inputs = [self._mask, self._holds, self._holding, self._held_range, d.actuator_length]
             wp.launch(hold_pose, dim=n, inputs=inputs, outputs=[d.ctrl])
+        self._renew_velocities()
         # Of all rows: it changes nothing that a row goes on from, and only the masked rows are published.
         mjw.forward(m, d)
         self.reads.after_forward(self._mask)

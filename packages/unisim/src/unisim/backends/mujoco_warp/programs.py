@@ -21,7 +21,7 @@ class Program:
             device: Warp's device.
             capture: Whether to capture; else every call launches again.
         """
-        self._launch = launch
+        self._launch: Callable[[], None] | None = None if capture else launch
         self._graph: Any = None
         if capture:
             with wp.ScopedCapture(device) as recording:
@@ -30,7 +30,7 @@ class Program:
 
     def __call__(self) -> None:
         """Executes the sequence, on the stream of the `WarpStream.work` around it."""
-        if self._graph is None:
+        if self._launch is not None:
             self._launch()
         else:
             wp.capture_launch(self._graph)

@@ -63,8 +63,12 @@ class PublishedReads:
         self._history = {s.name: wp.zeros((n, decimation * s.dim), dtype=float) for s in self._substep}
         self.lagging = any(sensor.stage != "acceleration" for sensor in self._substep)
         """Whether a recorded sensor is one that the engine leaves a substep behind."""
-        self._collides = bool(
-            model.nsensorcollision or model.sensor_contact_pos_adr.size or model.sensor_contact_vel_adr.size
+        # Sensors of distances and contacts need collisions, and that of the kinetic energy the masses.
+        self._whole_position_stage = bool(
+            model.nsensorcollision
+            or model.sensor_contact_pos_adr.size
+            or model.sensor_contact_vel_adr.size
+            or model.sensor_e_kinetic
         )
         published = {
             "sensordata": self._sensordata,
@@ -91,10 +95,11 @@ class PublishedReads:
     def refresh(self, mask: Any) -> None:  # noqa: ANN401 - a wp.array
         """Computes position- and velocity-stage values of the present state, and publishes them."""
         m, d = self._model, self._data
-        mjw.fwd_kinematics(m, d)
-        mjw.transmission(m, d)
-        if self._collides:
-            mjw.collision(m, d)
+        if self._whole_position_stage:
+            mjw.fwd_position(m, d, factorize=False)
+        else:
+            mjw.fwd_kinematics(m, d)
+            mjw.transmission(m, d)
         d.sensordata.zero_()  # some kinds write only where they have something to say
         mjw.sensor_pos(m, d)
         mjw.fwd_velocity(m, d)

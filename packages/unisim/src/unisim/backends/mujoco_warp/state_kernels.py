@@ -14,28 +14,35 @@ BAD_VALUE = wp.constant(1.0e10)
 @wp.kernel(enable_backward=False)
 def take_control(
     control: wp.array2d[float],
+    limited: wp.array[bool],
     pushed: wp.array[int],
     ctrl: wp.array2d[float],
     xfrc_applied: wp.array2d[wp.spatial_vector],
     bad: wp.array[bool],
 ):
-    """Splits a control (N, C) into controls and wrenches; a row that is not finite becomes 0 and bad."""
+    """Splits a control (N, C) into controls and wrenches; a row that is bad becomes 0.
+
+    Bad is what is not finite, and of an actuator without limits what is too large: the others are clamped.
+    """
     row = wp.tid()
     nu = ctrl.shape[1]
-    finite = bool(True)
+    good = bool(True)
     for i in range(control.shape[1]):
         if not wp.isfinite(control[row, i]):
-            finite = False
-    if not finite:
+            good = False
+        if i < nu:
+            if not limited[i] and wp.abs(control[row, i]) > BAD_VALUE:
+                good = False
+    if not good:
         bad[row] = True
     for i in range(nu):
-        if finite:
+        if good:
             ctrl[row, i] = control[row, i]
         else:
             ctrl[row, i] = 0.0
     for j in range(pushed.shape[0]):
         wrench = wp.spatial_vector(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-        if finite:
+        if good:
             for k in range(6):
                 wrench[k] = control[row, nu + 6 * j + k]
         xfrc_applied[row, pushed[j]] = wrench
