@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from unilab_core import registry
 from unilab_core.cli import doctor, main
 from unilab_core.cli.doctor import Asked, examine
 from unisim.doctor import Finding
@@ -25,6 +26,10 @@ BACKENDS = {  # name: what creates it, its doctor or none
     "unmade": ("create", "UnmadeDoctor"),
     "kernels": ("create", "KernelDoctor"),
     "silent": ("create", "SilentDoctor"),
+    "foreign": ("create_foreign", None),
+    "declared_foreign": ("create_foreign", "ForeignDoctor"),
+    "refusing": ("create_foreign", "HealthyDoctor"),
+    "leaving": ("create", "LeavingDoctor"),
 }
 
 
@@ -43,7 +48,7 @@ def _installed(monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), SUPPORT]))
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setenv("KERNELS_OF_TESTS", str(tmp_path / "kernels"))
-    monkeypatch.setattr("unilab_core.registry._REGISTRY.loaded", False)
+    monkeypatch.setattr(registry, "_REGISTRY", registry._Registry())
     monkeypatch.delenv("UNILAB_COMMAND", raising=False)
 
 
@@ -111,6 +116,34 @@ def test_a_backend_that_cannot_run_is_missing_or_broken_as_its_doctor_finds_the_
     text = "a small scene on cpu: backend 'incapable' needs Engine X: pip install x"
     assert found("incapable") == [("incapable: run", "missing", text, "")]
     assert found("deceived")[-1] == ("deceived: run", "broken", text, "")
+
+
+@pytest.mark.usefixtures("_here")
+def test_a_backend_that_takes_another_kind_of_scene_is_not_broken_and_is_tried_with_a_task():
+    text = "it takes another kind of scene than the small one"
+    tries = "unilab doctor TASK --backend {} tries it with a task of its own"
+    remedy = f"{tries.format('foreign')}; it may add a doctor of its own, group unisim.doctors"
+    refused = f"{text}: entity 'hopper': expected Springs"
+    assert found("foreign") == [("foreign: run", "note", refused, remedy)]
+    name = "declared_foreign"
+    assert found(name)[-1] == (f"{name}: run", "note", text, tries.format(name))
+    done = "stepped and reset 2 rows of task 'scripted-task' on cpu"
+    for backend in ("foreign", name):
+        tried = found(backend, tasks=("scripted-task",))[-1]
+        assert tried == (f"{backend}: scripted-task", "ok", done, "")
+
+
+@pytest.mark.usefixtures("_backends_only")
+def test_a_small_scene_that_is_refused_where_its_doctor_lays_claim_to_it_is_broken():
+    text = "ConfigError: entity 'hopper': expected Springs"
+    assert found("refusing")[-1] == ("refusing: run", "broken", text, "")
+
+
+@pytest.mark.usefixtures("_here")
+def test_a_doctor_that_leaves_when_it_is_made_is_a_finding():
+    text = "SystemExit: no licence"
+    assert found("leaving", "plain")[0] == ("leaving: doctor", "broken", text, "")
+    assert found("leaving", "plain")[1][:2] == ("plain: run", "ok")
 
 
 @pytest.mark.usefixtures("_backends_only")
@@ -192,6 +225,7 @@ def test_warming_leaves_out_backends_that_compile_nothing_unless_asked_for_by_na
     [
         ("plain", 0),
         ("kernels", 0),  # cold kernels are no failure
+        ("foreign", 0),
         ("absent", 1),  # missing, and asked for
         ("deceived", 1),
         ("unmade", 1),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unilab_core import SceneEntityCfg, UnknownNameError
-from unilab_core.entity_cfg import column_index, match_names
+from unilab_core.entity_cfg import chosen_columns, column_index, match_names
 from unisim.testing import make_layout
 
 ABC = ("a", "b", "c")
@@ -73,6 +73,36 @@ def test_consecutive_columns_are_a_view():
     values = torch.zeros(2, 5)
     index = column_index([1, 2, 3], torch.device("cpu"))
     assert values[:, index].untyped_storage().data_ptr() == values.untyped_storage().data_ptr()
+
+
+@pytest.mark.parametrize("ids", [[4, 5, 6, 7], [1, 2, 4, 9]])
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        slice(None),
+        slice(1, 3),
+        slice(-2, None),
+        slice(3, 1),
+        slice(0, 4, 2),
+        slice(7, 9),
+        torch.tensor([3, 0]),
+    ],
+    ids=str,
+)
+def test_chosen_columns_are_those_that_plain_indexing_chooses(ids, chosen):
+    columns, values = torch.tensor(ids), torch.arange(10.0).expand(2, -1)
+    index = column_index(ids, torch.device("cpu"))
+    found, count = chosen_columns(columns, index, chosen)
+    assert torch.equal(values[:, found], values[:, columns[chosen]])
+    assert count == columns[chosen].numel()
+    plain = isinstance(index, slice) and isinstance(chosen, slice) and chosen.step is None
+    assert isinstance(found, slice) == plain
+
+
+def test_columns_that_are_not_there_cannot_be_chosen():
+    for ids in ([4, 5], [4, 7]):
+        with pytest.raises(IndexError):
+            chosen_columns(torch.tensor(ids), column_index(ids, torch.device("cpu")), torch.tensor([2]))
 
 
 def test_an_entity_knows_its_own_elements_without_the_prefix():

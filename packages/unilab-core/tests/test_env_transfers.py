@@ -6,7 +6,7 @@ import pytest
 import torch
 from core_support import ScriptedEnv, steps, zeros
 from torch.utils._python_dispatch import TorchDispatchMode
-from waiting import CountedBackend, HostWork, waits
+from waiting import CountedBackend, HostWork, waits, written_tensors
 
 from unisim.testing import make_layout
 
@@ -120,12 +120,17 @@ def test_no_operator_outside_the_plan_writes_the_read_packet():
 
         class Watch(TorchDispatchMode):
             def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-                if HostWork.depth == 0 and func._schema.is_mutable:
-                    target = args[0]
+                kwargs = kwargs or {}
+                for target in written_tensors(func, args, kwargs) if HostWork.depth == 0 else ():
                     if target.untyped_storage().data_ptr() == storage:
                         writers.append(func.name())
-                return func(*args, **(kwargs or {}))
+                return func(*args, **kwargs)
 
         with Watch():
             steps(env, 1)
         assert writers == ["aten::index_copy_"]  # the plan's own selected read
+        writers.clear()
+        with Watch():  # which sees other writers too
+            torch.mul(column, 1.0, out=column)
+            torch._foreach_mul_([torch.zeros(1), column], 1.0)
+        assert writers == ["aten::mul.out", "aten::_foreach_mul_.Scalar"]

@@ -128,3 +128,29 @@ def test_a_uniform_draw_between_other_limits_is_stretched_and_moved():
     assert torch.equal(EnvRng(7, "cpu").uniform(-1.0, 3.0, 5), own * 4.0 - 1.0)
     assert torch.equal(EnvRng(7, "cpu").uniform(0.0, 2.0, 5), own * 2.0)
     assert torch.equal(EnvRng(7, "cpu").uniform(1.0, 1.0, 5), torch.ones(5))
+
+
+@pytest.mark.parametrize("call", ["uniform", "normal"])
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("kind", ["array", "list", "text"])
+def test_a_bound_that_is_neither_a_number_nor_a_tensor_is_refused_before_anything_is_drawn(call, place, kind):
+    np = pytest.importorskip("numpy")
+    given = {"array": np.zeros(3, dtype=np.float32), "list": [0.0, 1.0], "text": "0"}[kind]
+    rng, twin = EnvRng(3, "cpu"), EnvRng(3, "cpu")
+    name = {"uniform": ("low", "high"), "normal": ("mean", "std")}[call][place]
+    arguments = [0.0, 1.0]
+    arguments[place] = given
+    message = rf"EnvRng.{call}: {name} is a {type(given).__name__}, expected a number or a torch.Tensor; .*as_tensor"
+    with pytest.raises(TypeError, match=message):
+        getattr(rng, call)(*arguments, 3)
+    assert torch.equal(rng.get_state(), twin.get_state())
+
+
+def test_numbers_of_numpy_and_tensors_bound_draws_as_numbers_do():
+    np = pytest.importorskip("numpy")
+    plain = EnvRng(3, "cpu").uniform(-1.0, 2.0, 4)
+    assert torch.equal(EnvRng(3, "cpu").uniform(np.float64(-1.0), np.int64(2), 4), plain)
+    assert torch.equal(EnvRng(3, "cpu").uniform(torch.tensor(-1.0), torch.full((4,), 2.0), 4), plain)
+    assert torch.equal(
+        EnvRng(3, "cpu").uniform(np.float64(0.0), np.float32(1.0), 4), EnvRng(3, "cpu").uniform(0, 1, 4)
+    )

@@ -9,7 +9,9 @@ import torch
 from core_support import RobotEnv, ScriptedEnv, assert_same, copied, steps, zeros
 
 from unilab_core import ResetRejectedError, SceneEntityCfg
-from unisim.testing import Fault
+from unilab_core.model_staging import FieldPart
+from unilab_core.staging import Staging
+from unisim.testing import Fault, make_layout
 
 ONE, TWO = torch.tensor([1]), torch.tensor([2])
 BASE = SceneEntityCfg(body_names=("base",))
@@ -267,6 +269,135 @@ def test_a_write_that_was_refused_and_caught_leaves_no_row_written(rows):
         assert env.transfer_stats.write.bytes == 8 + 4 * 4  # one row
         for name, values in twin.backend.get_state_views().items():
             assert torch.equal(env.backend.get_state_views()[name][[0, 2]], values[[0, 2]]), name
+
+
+def test_a_write_that_is_refused_leaves_the_rows_marked_that_were_whatever_became_of_their_ids():
+    def advance():
+        data, rows = joints(env), torch.tensor([1])
+        data.write_joint_state(torch.full((1, 2), 5.0), torch.zeros(1, 2), rows)
+        rows.fill_(2)  # a term may use its tensor again
+        with pytest.raises(ValueError, match="write_joint_state: env_ids holds 7"):
+            data.write_joint_state(torch.zeros(2, 2), torch.zeros(2, 2), torch.tensor([0, 7]))
+
+    for inference in (False, True):
+        with ScriptedEnv() as env, torch.inference_mode(inference):
+            env.reset()
+            env.inject["_advance"] = advance
+            env.step(zeros(env))
+            assert env.backend.get_state_views()["qpos"].tolist() == [[0.0, 0.0], [5.0, 5.0], [0.0, 0.0]]
+            assert env.transfer_stats.write.bytes == 8 + 4 * 4  # one row
+
+
+@pytest.mark.parametrize("phase", ["_advance", "_stage_reset"])
+def test_rows_on_another_device_are_refused_by_name(phase):
+    def write(*_):
+        data, ids = joints(env), torch.zeros(1, dtype=torch.int64, device="meta")
+        data.write_joint_state(torch.zeros(1, 2), torch.zeros(1, 2), ids)
+
+    with ScriptedEnv() as env:
+        env.reset()
+        env.inject[phase] = write
+        message = (
+            "robot.write_joint_state: env_ids is on meta, expected cpu; pass the env_ids the term was given"
+        )
+        with pytest.raises((ValueError, ResetRejectedError), match=message):
+            env.step(zeros(env)) if phase == "_advance" else env.reset(ONE)
+
+
+def test_wrenches_and_model_fields_of_rows_on_another_device_are_refused_too():
+    ids = torch.zeros(1, dtype=torch.int64, device="meta")
+    layout = make_layout()
+    staging = Staging(layout, 3, torch.device("cpu"), ("body_mass",))
+    staging.open_step(torch.zeros(3, layout.nq), torch.zeros(3, layout.nv))
+    with pytest.raises(ValueError, match="push: env_ids is on meta, expected cpu"):
+        staging.check_wrench(ids, "push")
+    staging.open_reset(ONE, torch.zeros(3, layout.nq), torch.zeros(3, layout.nv))
+    values = torch.ones(1, len(layout.bodies))
+    with pytest.raises(ValueError, match="load: env_ids is on meta, expected cpu"):
+        staging.write_model("body_mass", values, ids, FieldPart(slice(None)), "load")
+
+
+def test_what_follows_from_poses_is_the_same_tensor_after_a_push_and_new_after_a_pose_or_a_step():
+    found = []
+
+    def look(env):
+        data = env.scene["robot"].data
+        return data.projected_gravity_b, data.heading_w, data.bodies(BASE).pos_w, data.root_lin_vel_b
+
+    def advance(env):
+        data = env.scene["robot"].data
+        if env.step_counter == 1:
+            data.write_root_velocity(torch.tensor([[1.0, 2.0, 3.0]]), torch.zeros(1, 3), ONE)
+        elif env.step_counter == 2:
+            half = math.sqrt(0.5)
+            data.write_root_pose(torch.tensor([[0.0, 0.0, 1.0, half, half, 0.0, 0.0]]), ONE)
+
+    class Env(RobotEnv):
+        def _rewards(self):
+            found.append(look(self))
+            return super()._rewards()
+
+        def _advance(self):
+            advance(self)
+            found.append(look(self))
+
+        def _after_step(self):
+            found.append(look(self))
+
+    with Env(3) as env:
+        env.reset()
+        found.clear()
+        env.step(zeros(env))
+        before, staged, after = found
+        for kept in range(3):
+            assert before[kept] is staged[kept] is after[kept]
+        assert not torch.equal(staged[3], before[3])
+        assert after[3] is not staged[3]
+        torch.testing.assert_close(after[3], staged[3])
+        found.clear()
+        env.step(zeros(env))
+        moved_before, moved, moved_after = found
+        assert moved_before[0] is not after[0]
+        assert moved[0] is not moved_before[0]
+        torch.testing.assert_close(moved[0][1], torch.tensor([0.0, -1.0, 0.0]), atol=1e-6, rtol=0)
+        torch.testing.assert_close(moved_after[0], moved[0])
+        # A body is where the engine puts it, once it knows.
+        assert torch.equal(moved[2], moved_before[2])
+        assert torch.equal(moved_after[2][1, 0], torch.tensor([0.0, 0.0, 1.0]))
+
+
+@pytest.mark.parametrize("call", ["load_state_dict", "copy_state_from"])
+@pytest.mark.parametrize("hook", ["_rewards", "_advance", "_after_step", "_stage_reset", "_after_commit"])
+def test_a_hook_must_not_put_another_state_in_place(call, hook):
+    with ScriptedEnv() as other:
+        env = ScriptedEnv()
+        for each in (env, other):
+            each.reset()
+        state = env.state_dict()
+        env.inject[hook] = (
+            (lambda *_: env.load_state_dict(state))
+            if call == "load_state_dict"
+            else (lambda *_: env.copy_state_from(other))
+        )
+        running = "reset" if hook in ("_stage_reset", "_after_commit") else "step"
+        message = f"ScriptedEnv.{call}: a {running} is running; .* must not call {call}"
+        with pytest.raises((RuntimeError, ResetRejectedError), match=message):
+            env.reset(ONE) if running == "reset" else env.step(zeros(env))
+        env.close()
+
+
+def test_the_state_of_an_environment_in_the_middle_of_a_step_is_not_copied():
+    with ScriptedEnv() as env, ScriptedEnv() as other:
+        for each in (env, other):
+            each.reset()
+        before = env.backend.get_state_views()
+        other.inject["_advance"] = lambda: env.copy_state_from(other)
+        with pytest.raises(RuntimeError, match=r"ScriptedEnv.copy_state_from: a step is running"):
+            other.step(zeros(other))
+        assert all(
+            torch.equal(env.backend.get_state_views()[name], values) for name, values in before.items()
+        )
+        env.step(zeros(env))
 
 
 def test_rows_of_a_write_may_be_given_twice_and_change_afterwards():

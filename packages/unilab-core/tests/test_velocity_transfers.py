@@ -9,6 +9,7 @@ import torch
 from core_support import zeros
 from torch.utils._python_dispatch import TorchDispatchMode
 from velocity import VelocityEnv, actions_of, fake_backend, mujoco_backend
+from waiting import written_tensors
 
 from unisim import TensorExecution
 
@@ -85,10 +86,11 @@ class Watch(TorchDispatchMode):
         self.outside: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        writes = func._schema.is_mutable and isinstance(args[0], torch.Tensor)
-        if writes and args[0].untyped_storage().data_ptr() in self.storages:
-            (self.inside if self.depth else self.outside)[func.name()] += 1
-        return func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        for tensor in written_tensors(func, args, kwargs):
+            if tensor.untyped_storage().data_ptr() in self.storages:
+                (self.inside if self.depth else self.outside)[func.name()] += 1
+        return func(*args, **kwargs)
 
 
 @pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS.keys())
@@ -126,3 +128,8 @@ def test_packet_storage_is_written_inside_the_plans_methods_only(backend):
         assert watch.outside == {}
         assert watch.inside["aten::copy_"] > 30
         assert plan.packet._version > versions
+        with watch:  # it sees whoever else writes, whatever the writer looks like
+            plan.packet.mul_(1.0)
+            torch.mul(plan.packet, 1.0, out=plan.packet)
+            torch._foreach_mul_([torch.zeros(1), plan.packet], 1.0)
+        assert watch.outside == {"aten::mul_.Tensor": 1, "aten::mul.out": 1, "aten::_foreach_mul_.Scalar": 1}

@@ -8,6 +8,7 @@ from leg_model import leg_backend
 from snapshot_program import DECLARED, begin, controls, go_on, make
 from unisim_support import reset_rows
 
+from unisim import HostBridgeSpec
 from unisim.contract import Declared
 
 BOTH = pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "not persistent"])
@@ -82,7 +83,9 @@ def test_a_new_backend_goes_on_with_the_reads_of_the_old_one_before_any_step():
 
 
 def foreign() -> dict[str, tuple[dict[str, torch.Tensor], str]]:
-    good = make(True).snapshot()
+    stepped = make(True)
+    stepped.step_tensor(controls(1, 0)[0], 4)
+    good = stepped.snapshot()
     heavier = leg_backend(5, model={"body_mass": torch.tensor([0.0, 5.0, 0.5, 0.25])}, declared=DECLARED)
     plain = leg_backend(5, declared=Declared(model_fields=DECLARED.model_fields))
     return {
@@ -120,3 +123,29 @@ def test_what_is_no_snapshot_is_a_type_error(snapshot):
     ):
         backend.restore(snapshot)
     same(backend.snapshot(), before)
+
+
+@BOTH
+@pytest.mark.parametrize("length", [1, 4])
+@pytest.mark.parametrize("stepped", [False, True])
+def test_a_snapshot_from_before_the_first_step_is_read_and_stepped_in_any_length(persistent, length, stepped):
+    saved = make(persistent).snapshot()
+    backend = make(persistent)
+    histories = {key: values for key, values in saved.items() if key.startswith("history:")}
+    assert {key: tuple(values.shape) for key, values in histories.items()} == {
+        "history:robot/touch": (5, 0, 1),
+        "history:ground": (5, 0, 4),
+    }
+    if stepped:
+        backend.step_tensor(controls(1, 0)[0], 4)
+    backend.restore(saved)
+    same(backend.snapshot(), saved)
+    assert backend.get_state_views(["substep:ground"])["substep:ground"].tolist() == [[0.0] * 16] * 5
+    spec = HostBridgeSpec(state=(), substep_sensors=("ground",), sensors=("ground",), decimation=length)
+    plan = backend.compile_host_bridge_io(spec)
+    columns = plan.layout.columns("substep:ground")
+    assert plan.read()[:, columns].tolist() == [[0.0] * 4 * length] * 5
+    plan.write_control(controls(1, 0)[0])
+    plan.step(length)
+    packet = plan.read()
+    assert torch.equal(packet[:, columns][:, -4:], packet[:, plan.layout.columns("sensor:ground")])

@@ -81,6 +81,24 @@ def test_limits_and_control_ranges_are_infinite_when_there_are_none():
     assert found.actuators[0].ctrl_range == (-math.inf, math.inf)
 
 
+@pytest.mark.parametrize(
+    ("actuator", "kind"),
+    [
+        ('<motor joint="j" gear="3"/>', "motor"),
+        ('<position joint="j" kp="2" gear="3"/>', "servo"),
+        ('<velocity joint="j" kv="2" gear="3"/>', "servo"),
+        ('<position joint="j" kp="2" timeconst=".1" gear="3"/>', "servo"),
+        ('<intvelocity joint="j" kp="2" actrange="-1 1" gear="3"/>', "servo"),
+        ('<general joint="j" dyntype="filter" dynprm=".1" gear="3"/>', "servo"),
+        ('<muscle joint="j" lengthrange="0 1" gear="3"/>', "other"),
+    ],
+)
+def test_an_actuator_says_how_its_force_follows_and_how_it_is_geared(actuator, kind):
+    found = compose(f"""<mujoco><worldbody><body name="b"><joint name="j"/><geom size=".1"/></body></worldbody>
+      <actuator>{actuator.replace("joint=", 'name="a" joint=')}</actuator></mujoco>""")
+    assert (found.actuators[0].kind, found.actuators[0].gear) == (kind, 3.0)
+
+
 def test_limits_in_degrees_arrive_in_radians():
     found = compose("""<mujoco><worldbody><body name="b"><joint name="j" range="-90 45"/><geom size=".1"/></body>
       </worldbody></mujoco>""")

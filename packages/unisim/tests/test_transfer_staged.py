@@ -87,6 +87,19 @@ def test_addresses_never_change():
         assert addresses() == before
 
 
+def written_tensors(func, args, kwargs) -> list[torch.Tensor]:
+    """Returns the tensors that an operator writes, by its schema: in place or through `out=`, alone or in lists."""
+    arguments = func._schema.arguments
+    values = dict(zip((argument.name for argument in arguments), args, strict=False)) | kwargs
+    return [
+        leaf
+        for argument in arguments
+        if argument.alias_info is not None and argument.alias_info.is_write
+        for leaf in tree_leaves(values.get(argument.name))
+        if isinstance(leaf, torch.Tensor)
+    ]
+
+
 class Watch(TorchDispatchMode):
     """Sees every operator: which ones write packet storage, from where they were called, and what crosses."""
 
@@ -102,15 +115,11 @@ class Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        written = [
-            value
-            for argument, value in zip(func._schema.arguments, args, strict=False)
-            if argument.alias_info is not None and argument.alias_info.is_write
-        ]
+        written = written_tensors(func, args, kwargs)
         read = {
             t.untyped_storage().data_ptr()
-            for t in tree_leaves((args[1:], kwargs))
-            if isinstance(t, torch.Tensor)
+            for t in tree_leaves((args, kwargs))
+            if isinstance(t, torch.Tensor) and not any(t is other for other in written)
         }
         for tensor in written:
             place = tensor.untyped_storage().data_ptr()
@@ -226,11 +235,36 @@ def test_no_operator_outside_the_plan_writes_packet_storage_in_a_whole_run():
     }
 
 
-def test_the_watch_sees_a_user_that_writes_into_a_packet():
-    def scribble(backend, plan):
-        plan.packet[:, 0] += 1.0
+SCRIBBLES = {
+    "in place": lambda packet: packet[:, 0].add_(1.0),
+    "out": lambda packet: torch.add(packet, 1.0, out=packet),
+    "out of two": lambda packet: torch.max(
+        torch.ones(N, 2), dim=1, out=(packet[:, 0], torch.zeros(N, dtype=torch.int64))
+    ),
+    "a list in place": lambda packet: torch._foreach_add_([torch.zeros(1), packet], 1.0),
+    "a list of outs": lambda packet: torch.unbind_copy(torch.ones(2, N), out=[packet[:, 0], packet[:, 1]]),
+}
 
-    assert watched(scribble).strangers
+
+@pytest.mark.parametrize("scribble", SCRIBBLES.values(), ids=SCRIBBLES.keys())
+def test_the_watch_sees_a_user_that_writes_into_a_packet(scribble):
+    strangers = watched(lambda backend, plan: scribble(plan.packet)).strangers
+    assert len(set(strangers)) == 1
+
+
+def test_the_watch_sees_a_packet_that_somebody_else_moves():
+    def move(backend, plan):
+        host, device = plan.storage["read"]
+        torch.add(host, 0, out=device)
+
+    with pytest.raises(AssertionError, match="aten.add.out moved read"):
+        watched(move)
+
+
+def test_the_watch_takes_a_reader_that_writes_elsewhere_for_no_writer():
+    watch = watched(lambda backend, plan: torch.add(plan.packet, 1.0, out=torch.zeros_like(plan.packet)))
+    assert not watch.strangers
+    assert not watch.crossings
 
 
 # ---------------------------------------------------------------- the packets themselves

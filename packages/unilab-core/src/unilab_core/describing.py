@@ -78,7 +78,14 @@ def _finite(value: float) -> float | None:
 
 
 def describe_ledger(
-    io: BackendIO, model: ModelLayout, num_envs: int, declared: Declared, recorded: Recorded, num_groups: int
+    io: BackendIO,
+    model: ModelLayout,
+    num_envs: int,
+    declared: Declared,
+    recorded: Recorded,
+    num_groups: int,
+    decimation: int,
+    followers: Sequence[str],
 ) -> tuple[PacketDescription, ...]:
     """Returns what one step moves, as the terms were seen to act when they were tried.
 
@@ -89,6 +96,8 @@ def describe_ledger(
         declared: What is written beyond state.
         recorded: What resets and steps wrote, and the timers.
         num_groups: Number of observation groups.
+        decimation: Substeps of a step.
+        followers: Whose control follows the state from substep to substep.
     """
     if not io.serves_host:
         return ()
@@ -97,10 +106,12 @@ def describe_ledger(
     widths |= {name: math.prod(model.fields[name].shape) for name in declared.model_fields}
     reset = sum(widths[part] for part in ("qpos", "qvel", *recorded.reset_fields))
     before = 2  # the actions and their control
-    after = 1 + num_groups + bool(pushes) + 2 + len(recorded.timers)  # reward ... bad rows, any done
+    # Reward ... bad rows, any done.
+    after = 1 + num_groups + bool(pushes) + bool(followers) + 2 + len(recorded.timers)
+    times, who = (decimation, f"each substep, for {', '.join(followers)}") if followers else (1, "")
     packets = [
-        PacketDescription("control", "step", 1, 4 * num_envs * (model.nu + 6 * pushes)),
-        PacketDescription("read", "step", 1, 4 * num_envs * io.width),
+        PacketDescription("control", "step", times, times * 4 * num_envs * (model.nu + 6 * pushes), who=who),
+        PacketDescription("read", "step", times, times * 4 * num_envs * io.width, who=who),
         PacketDescription("verdict", "step", 2, before + after),
         *(PacketDescription("host", "step", 2, size, who=label) for label, size in io.host_bytes.items()),
         PacketDescription("reset", "reset", 1, 0, 4 * reset + 8),

@@ -11,7 +11,7 @@ from unilab_core.errors import nearest
 from unisim.config import Cfg
 from unisim.model_layout import EntityLayout, ModelLayout
 
-__all__ = ["Index", "SceneEntityCfg", "column_index", "match_names", "own_elements"]
+__all__ = ["Index", "SceneEntityCfg", "chosen_columns", "column_index", "match_names", "own_elements"]
 
 Index = slice | torch.Tensor
 
@@ -60,6 +60,25 @@ def column_index(ids: Sequence[int], device: torch.device) -> Index:
     if ids and list(ids) == list(range(ids[0], ids[0] + len(ids))):
         return slice(ids[0], ids[0] + len(ids))
     return torch.tensor(ids, dtype=torch.int64, device=device)
+
+
+def chosen_columns(columns: torch.Tensor, index: Index, chosen: Index) -> tuple[Index, int]:
+    """Returns the chosen ones of `columns`, (J,) int64, and how many they are.
+
+    Args:
+        columns: All of them.
+        index: The same as `column_index` returned it; a slice of a slice needs no kernel either.
+        chosen: Which of the J.
+
+    Raises:
+        IndexError: There is no such column.
+    """
+    if isinstance(index, slice) and isinstance(chosen, slice):
+        part = range(index.start, index.stop)[chosen]
+        if part.step == 1:
+            return slice(part.start, part.start + len(part)), len(part)
+    found = columns[chosen]
+    return found, found.numel()
 
 
 def own_elements(entity: EntityLayout, model: ModelLayout, device: torch.device) -> dict[str, Index]:

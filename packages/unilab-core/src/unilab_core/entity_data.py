@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 import torch
 
 from unilab_core.contacts import ContactHandle
-from unilab_core.entity_cfg import Index, SceneEntityCfg, column_index, own_elements
+from unilab_core.entity_cfg import Index, SceneEntityCfg, chosen_columns, column_index, own_elements
 from unilab_core.io import BackendIO
 from unilab_core.kept_reads import KeptReads
 from unilab_core.model_staging import FieldPart
 from unilab_core.reads import BodyHandle
-from unilab_core.rotation import quat_apply, quat_apply_inverse, quat_yaw
+from unilab_core.rotation import quat_apply, quat_apply_inverse, quat_yaw, turn, turn_inverse
 from unilab_core.staging import Part, Staging
 from unilab_core.wrenches import Wrenches
 from unisim.model_layout import EntityLayout, JointLayout, ModelLayout, find
@@ -82,7 +82,7 @@ class EntityData:
         read = self._qpos if part == "qpos" else self._qvel
         if isinstance(columns, slice):
             return self._kept.view((name, self._staging.shows(part)), lambda: read()[:, columns])
-        return self._kept.get(name, lambda: read()[:, columns])
+        return self._kept.get(name, lambda: read()[:, columns], of_pose=part == "qpos")
 
     @property
     def joint_pos(self) -> torch.Tensor:
@@ -111,7 +111,7 @@ class EntityData:
         """Returns columns of the free joint, in `qpos` for a pose and in `qvel` for a velocity, else of the body."""
         if self._root is None:
             return self._root_body(field)
-        (qpos, qvel), is_pose = self._root, field in ("pos_w", "quat_w")
+        (qpos, qvel), is_pose = self._root, field.startswith(("pos_w", "quat_w"))
         first = start + (qpos if is_pose else qvel)
         return self._columns_of("qpos" if is_pose else "qvel", field, slice(first, first + stop - start))
 
@@ -130,6 +130,13 @@ class EntityData:
         """(N, 4) orientation of the root body in the world, wxyz."""
         return self._root_part("quat_w", 3, 7)
 
+    def _root_turn(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns `root_quat_w` in parts, (N, 1) and (N, 3): views that last where the root is free."""
+        if self._root is None:
+            w, xyz = self.root_quat_w.split_with_sizes([1, 3], dim=-1)
+            return w, xyz
+        return self._root_part("quat_w: w", 3, 4), self._root_part("quat_w: xyz", 4, 7)
+
     @property
     def root_lin_vel_w(self) -> torch.Tensor:
         """(N, 3) velocity of the root frame's origin in the world, m/s."""
@@ -139,31 +146,29 @@ class EntityData:
     def root_ang_vel_b(self) -> torch.Tensor:
         """(N, 3) angular velocity in the root body's frame, rad/s."""
         if self._root is None:
-            return quat_apply_inverse(self.root_quat_w, self._root_body("ang_vel_w"))
+            return turn_inverse(*self._root_turn(), self._root_body("ang_vel_w"))
         # The engine keeps a free joint's linear velocity in the world and its angular velocity in the body.
         return self._root_part("ang_vel_b", 3, 6)
 
     @property
     def root_lin_vel_b(self) -> torch.Tensor:
         """(N, 3) velocity of the root frame's origin in the root body's frame, m/s."""
-        return self._kept.get(
-            "root_lin_vel_b", lambda: quat_apply_inverse(self.root_quat_w, self.root_lin_vel_w)
-        )
+        return self._kept.get("root_lin_vel_b", lambda: turn_inverse(*self._root_turn(), self.root_lin_vel_w))
 
     @property
     def root_ang_vel_w(self) -> torch.Tensor:
         """(N, 3) angular velocity in the world, rad/s."""
-        return self._kept.get("root_ang_vel_w", lambda: quat_apply(self.root_quat_w, self.root_ang_vel_b))
+        return self._kept.get("root_ang_vel_w", lambda: turn(*self._root_turn(), self.root_ang_vel_b))
 
     @property
     def projected_gravity_b(self) -> torch.Tensor:
         """(N, 3) direction of gravity in the root body's frame; (0, 0, -1) when upright."""
-        return self._kept.get("gravity", lambda: quat_apply_inverse(self.root_quat_w, self._down))
+        return self._kept.get("gravity", lambda: turn_inverse(*self._root_turn(), self._down), of_pose=True)
 
     @property
     def heading_w(self) -> torch.Tensor:
         """(N,) yaw of the root body in the world, rad."""
-        return self._kept.get("heading_w", lambda: quat_yaw(self.root_quat_w))
+        return self._kept.get("heading_w", lambda: quat_yaw(self.root_quat_w), of_pose=True)
 
     def _derived(self, key: str) -> torch.Tensor:
         if self._staging.is_reset:
@@ -234,13 +239,14 @@ class EntityData:
         owner = f"{self._layout.name}.write_joint_state"
         self._staging.check_rows(env_ids, owner, "qpos", "qvel")
         try:
-            columns_q, columns_v = self._joint_q[joint_ids], self._joint_v[joint_ids]
+            columns_q, count = chosen_columns(self._joint_q, self._read_q, joint_ids)
+            columns_v, _ = chosen_columns(self._joint_v, self._read_v, joint_ids)
         except IndexError as error:
             raise ValueError(
                 f"{owner}: joint_ids leave the {self._joint_q.numel()} joints of {self._layout.name!r}; "
                 "take them from Entity.joint_ids"
             ) from error
-        shape = (env_ids.numel(), columns_q.numel())
+        shape = (env_ids.numel(), count)
         self._staging.check_values(pos, shape, f"{owner}: pos")
         self._staging.check_values(vel, shape, f"{owner}: vel")
         self._staging.write("qpos", env_ids, columns_q, pos)
@@ -381,17 +387,8 @@ class EntityData:
     def _part(self, field: str, element_ids: Index, column: int | None, owner: str) -> FieldPart:
         """Returns where in a model field some of the entity's own elements lie."""
         own = self._own.get(field.partition("_")[0], slice(None))
-        if isinstance(element_ids, slice) and element_ids == slice(None):
-            return FieldPart(own, column)
         try:
-            if isinstance(own, torch.Tensor):
-                return FieldPart(own[element_ids], column)
-            all_ids = range(own.start, own.stop)
-            if isinstance(element_ids, slice):
-                return FieldPart(slice(all_ids[element_ids].start, all_ids[element_ids].stop), column)
-            return FieldPart(
-                torch.arange(own.start, own.stop, device=element_ids.device)[element_ids], column
-            )
+            return FieldPart.of(own, element_ids, column)
         except (IndexError, TypeError) as error:
             raise ValueError(
                 f"{owner}: element_ids leave what {self._layout.name!r} has of {field!r}; "

@@ -25,7 +25,6 @@ from unilab_core.verdict import (
     check_timers,
     describe_non_finite,
     non_finite_rows,
-    read_verdict,
 )
 
 __all__ = ["TorchEnv"]
@@ -82,7 +81,7 @@ class TorchEnv(EnvBase, ABC):
         self._judge_before_physics({"actions": actions, "control": ctrl}, owner)
         self._stepping = True
         try:
-            state, done = self._transition(self._wrenches.append_to(ctrl), started)
+            state, done = self._transition(ctrl, started)
         except BaseException as error:
             self._fault(error)
             raise
@@ -97,7 +96,7 @@ class TorchEnv(EnvBase, ABC):
         if self._unjudged:
             watched = {**watched, **self._obs}
         self._io.count_verdict(len(watched))
-        verdict, _ = read_verdict(watched)
+        verdict, _ = self._verdicts.take(watched)
         if all(verdict.values()):
             self._unjudged = False
             return
@@ -118,15 +117,13 @@ class TorchEnv(EnvBase, ABC):
         """Everything after the point of no return and before any reset, in the order the contract fixes.
 
         Args:
-            ctrl: (N, C), wrenches included.
+            ctrl: (N, nu), wrenches not included.
             started: When the step began.
         """
         state = self._state
-        self._guard.begin_step(self._backend, ctrl)
+        self._guard.begin_step(self._backend)
         self._begin_step()
-        self._io.step(ctrl)
-        physics_done = time.perf_counter()
-        self._io.read()
+        physics_done = self._run_physics(ctrl)
         self._guard.after_physics(self._io.column)
         self._episode_length += 1
         self.step_counter += 1
@@ -152,6 +149,18 @@ class TorchEnv(EnvBase, ABC):
             self._final_obs[group].copy_(rows)
         state.final_observation = self._final_obs
         return state, self._terminated | self._truncated
+
+    def _run_physics(self, ctrl: torch.Tensor) -> float:
+        """Physics of one control step and the read of where it led to; returns when physics ended."""
+        if self._loop is not None:
+            self._loop.run(ctrl, self._follow, self._io, self._wrenches, self._guard, f"{self._name}.step")
+            return time.perf_counter()
+        packet = self._wrenches.append_to(ctrl)
+        self._guard.keep_control(packet)
+        self._io.step(packet)
+        done = time.perf_counter()
+        self._io.read()
+        return done
 
     def _write_verdicts(self) -> torch.Tensor:
         """Writes which rows end; returns (N,) bool: those that end because the engine calls them bad."""
@@ -183,10 +192,12 @@ class TorchEnv(EnvBase, ABC):
     def _judge(self, state: TorchEnvState, bad: torch.Tensor) -> bool:
         """Reads the one verdict after physics; deals with what is not finite; returns whether any row is done."""
         watched = {"reward": self._reward, **self._obs, **self._wrenches.watched}
+        if self._loop is not None:
+            watched |= self._loop.watched(bad)
         timers = check_timers(self._timers(), self.num_envs, self.device, f"{self._name}._timers")
         flags = [bad, self._terminated | self._truncated, *timers.values()]
         self._io.count_verdict(len(watched) + len(flags))
-        verdict, (any_bad, any_done, *due) = read_verdict(watched, flags)
+        verdict, (any_bad, any_done, *due) = self._verdicts.take(watched, flags)
         self._timers_judged(dict(zip(timers, due, strict=True)))
         if any_bad:
             self._report_bad_rows(bad, state)
@@ -292,7 +303,7 @@ class TorchEnv(EnvBase, ABC):
     def _check_reset_observations(self, ids: torch.Tensor) -> None:
         rows = {group: values[ids] for group, values in self._obs.items()}
         self._io.count_verdict(len(rows))
-        verdict, _ = read_verdict(rows)
+        verdict, _ = self._verdicts.take(rows)
         if not all(verdict.values()):
             message = describe_non_finite(f"{self._name}.reset", self._obs, self._labels())
             error = NonFiniteError(message)

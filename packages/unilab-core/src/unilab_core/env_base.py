@@ -16,7 +16,8 @@ from unilab_core.env_cfg import TorchEnvCfg
 from unilab_core.env_properties import EnvProperties
 from unilab_core.env_state import check_state, pack_state
 from unilab_core.errors import ConfigError, ResetRejectedError
-from unilab_core.io import BackendIO, make_io
+from unilab_core.io import BackendIO
+from unilab_core.make_io import make_io
 from unilab_core.nan_guard import NanGuard
 from unilab_core.process_device import resolve_device
 from unilab_core.reads import BodyHandle
@@ -34,7 +35,9 @@ from unilab_core.row_state import RowStateRegistry
 from unilab_core.scene import Entity, EntityScene
 from unilab_core.staging import Staging
 from unilab_core.state import TorchEnvState
+from unilab_core.substeps import SubstepLoop
 from unilab_core.training_state import export_training_state, parse_training_state
+from unilab_core.verdict import Verdicts
 from unilab_core.wrenches import Wrenches
 from unisim.contract import SimBackend
 from unisim.model_layout import ModelLayout
@@ -48,6 +51,7 @@ class EnvBase(EnvProperties, ABC):
 
     row_settings: ClassVar[tuple[str, ...]] = (
         *("num_envs", "autoreset", "device", "faulted", "_fault_cause", "_closed", "_stepping", "_name"),
+        "_loop",
     )
     """What an environment is told when it is made or torn down: no part of its state."""
 
@@ -106,6 +110,8 @@ class EnvBase(EnvProperties, ABC):
         self.scene = EntityScene(model, self._io, self._staging, self._wrenches, device)
         with_label(self._name, self._build)
         check_bounds(self._name, self.action_bounds, self.num_actions)
+        follows = bool(self._following())
+        self._loop = SubstepLoop(self.cfg.decimation, n, model.nu, device) if follows else None
         groups = check_groups(self._name, self.obs_groups_spec)
         self._obs = {g: torch.zeros(n, d, device=device) for g, d in groups.items()}
         self._final_obs = {g: torch.zeros_like(rows) for g, rows in self._obs.items()}
@@ -119,6 +125,7 @@ class EnvBase(EnvProperties, ABC):
             self._obs, self._reward, self._terminated, self._truncated, {"log": {}, "timing": {}}
         )
         self._guard = NanGuard(self.cfg.nan_guard, self._obs)
+        self._verdicts = Verdicts(device)
         registry = self._make_registry(())
         self._recorded = record_reads(
             self,
@@ -129,9 +136,10 @@ class EnvBase(EnvProperties, ABC):
             self._validate_payload,
             lambda observed: check_observations(self._name, groups, observed, n),
         )
+        self._prepare_verdicts()
         if self._recorded.step_parts:
             self._check_asked({"row_write:an event or command": ()})
-        self._io.freeze()
+        self._io.freeze(by_substep=follows)
         self._registry = self._make_registry([self._io.column(key) for key in self._io.keys])
         self._transaction = ResetTransaction(
             self,
@@ -142,6 +150,15 @@ class EnvBase(EnvProperties, ABC):
             owner=f"{self._name}.reset",
         )
         self._commit_startup(torch.arange(n, device=device))
+
+    def _prepare_verdicts(self) -> None:
+        """Makes what verdicts are written to, so that the first step is as cheap as any other."""
+        before, groups, timers = 2, len(self._obs), self._recorded.timers
+        self._verdicts.prepare(before)
+        self._verdicts.prepare(before + groups)
+        after = 1 + groups + len(self._wrenches.watched) + (self._loop is not None)
+        by_row = sum(timers.values())
+        self._verdicts.prepare(after, 2 + by_row, len(timers) - by_row)
 
     def _validate_payload(self, payload: ResetPayload) -> None:
         """Checks what a reset or the startup staged, before any of it is written."""
@@ -190,7 +207,16 @@ class EnvBase(EnvProperties, ABC):
                 ContactHandle,
                 Staging,
             ),
-            *(ResetTransaction, RowStateRegistry, TorchEnvState, NanGuard, BaseException, Wrenches, Recorded),
+            *(
+                ResetTransaction,
+                RowStateRegistry,
+                TorchEnvState,
+                NanGuard,
+                BaseException,
+                Wrenches,
+                Recorded,
+                Verdicts,
+            ),
         )
         roots = {"": self, **self._row_state_roots()}
         return RowStateRegistry(roots, self.num_envs, stop=stop, skip_storage=packets)
@@ -209,9 +235,8 @@ class EnvBase(EnvProperties, ABC):
             staging.close()
 
     def _check_idle(self, call: str) -> None:
-        resetting = (
-            call == "step" and self._transaction.is_running
-        )  # a reset inside a reset is the transaction's word
+        # A reset inside a reset is the transaction's word.
+        resetting = call != "reset" and self._transaction.is_running
         if self._stepping or resetting:
             raise RuntimeError(
                 f"{self._name}.{call}: a {'reset' if resetting else 'step'} is running; "
@@ -242,17 +267,19 @@ class EnvBase(EnvProperties, ABC):
             EnvFaultedError: An earlier failure left no defined state.
         """
         self._check_usable("state_dict")
-        return pack_state(self._backend, self._registry)
+        return pack_state(self._backend, self._registry, self._io.histories)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from what `state_dict` returned, bit for bit.
 
         Raises:
             ValueError: Not of this task, number of rows or version; nothing has changed.
+            RuntimeError: A step or a reset is running, or the environment is closed; nothing has changed.
             EnvFaultedError: An earlier failure left no defined state.
         """
         self._check_usable("load_state_dict")
-        check_state(state, self._registry, self.num_envs)
+        self._check_idle("load_state_dict")
+        check_state(state, self._registry, self.num_envs, self._io.histories)
         try:
             self._backend.restore(state["backend"])
         except (TypeError, ValueError):
@@ -262,7 +289,7 @@ class EnvBase(EnvProperties, ABC):
             raise
         try:
             self._registry.load_state_dict(state["values"])
-            self._io.read()
+            self._io.load(state.get("histories", {}))
         except BaseException as error:
             self._fault(error)
             raise
@@ -278,11 +305,13 @@ class EnvBase(EnvProperties, ABC):
         Raises:
             ValueError: It lives on another device, or is not of this task or number of rows; nothing has changed.
             ResetRejectedError: Its positions or velocities are not valid; nothing has changed.
+            RuntimeError: A step or a reset of one of them is running, or one is closed; nothing has changed.
             EnvFaultedError: An earlier failure left one of them in no defined state.
         """
         owner = f"{self._name}.copy_state_from"
         for env in (self, other):
             env._check_usable("copy_state_from")
+            env._check_idle("copy_state_from")
         if other.device != self.device:  # draws differ between devices, and so would all that follows
             raise ValueError(f"{owner}: got an environment on {other.device}, expected {self.device}")
         values = other._registry.state_dict()

@@ -17,9 +17,10 @@ __all__ = ["EnvHooks"]
 class EnvHooks(ABC):
     """One hook per phase. N rows, K selected rows; `ids` are (K,) int64, ascending, K > 0.
 
-    In a step: `_control`, `_begin_step`, physics, `_terminations`, `_rewards`, `_advance`, `_measure`,
-    `_observe(None)`, `_timers`, `_timers_judged`, `_after_step`. In a reset: `_on_episodes_end`, `_stage_reset`,
-    `_before_commit`, the commit, `_clear_rows`, `_after_commit`, `_observe(ids)`, `_after_reset`.
+    In a step: `_control`, `_begin_step`, physics with `_follow` between substeps, `_terminations`, `_rewards`,
+    `_advance`, `_measure`, `_observe(None)`, `_timers`, `_timers_judged`, `_after_step`. In a reset:
+    `_on_episodes_end`, `_stage_reset`, `_before_commit`, the commit, `_clear_rows`, `_after_commit`, `_observe(ids)`,
+    `_after_reset`.
     """
 
     num_envs: int
@@ -46,6 +47,21 @@ class EnvHooks(ABC):
 
         Wrenches are not part of it: core appends what `EntityData.write_wrench` keeps.
         """
+
+    def _following(self) -> tuple[str, ...]:
+        """Returns whose controls follow the state from substep to substep, by label; nobody's by default.
+
+        If anybody's do, every substep writes one control and reads everything once, instead of every step.
+        """
+        return ()
+
+    def _follow(self, control: torch.Tensor) -> torch.Tensor:
+        """Returns the control of the next substep, (N, nu) float32, given that of the one before, (N, nu).
+
+        Called between substeps, with reads fresh, and only where `_following` names somebody. What is not finite counts
+        as 0: it ends rows that the engine calls bad, and is an error in any other row.
+        """
+        return control
 
     @abstractmethod
     def _terminations(self) -> tuple[torch.Tensor, torch.Tensor]:

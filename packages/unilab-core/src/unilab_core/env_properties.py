@@ -67,7 +67,10 @@ class EnvProperties(EnvHooks, ABC):
         return self._backend.declared
 
     def state_column(self, key: str) -> torch.Tensor:
-        """Returns `"qpos"`, `"qvel"` or `"ctrl"`, (N, width) float32: a view that the next step rewrites."""
+        """Returns columns of what a step reads, (N, width) float32: a view that the next step rewrites.
+
+        `key` is `"qpos"`, `"qvel"`, `"ctrl"` or another one of `describe().reads`.
+        """
         return self._io.column(key)
 
     @property
@@ -152,7 +155,14 @@ class EnvProperties(EnvHooks, ABC):
             control=self._control_labels(),
             reads=self._io.keys,
             ledger=describe_ledger(
-                self._io, model, self.num_envs, self.declared, self._recorded, len(groups)
+                self._io,
+                model,
+                self.num_envs,
+                self.declared,
+                self._recorded,
+                len(groups),
+                self.cfg.decimation,
+                self._following(),
             ),
             capabilities=_plain(self._backend.get_tensor_capabilities()),
         )

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
 
 from unilab_core.noted_reads import NotedReads
-from unisim.capabilities import TensorExecution
 from unisim.contract import SimBackend
-from unisim.errors import CapabilityError
-from unisim.packets import STATE_FIELDS, spec_of
+from unisim.packets import STATE_FIELDS
 from unisim.reset import ResetPayload
-from unisim.transfer import HostBridgeTransferPlan, PacketCount, TransferStats
+from unisim.transfer import PacketCount, TransferStats
 
-__all__ = ["BackendIO", "EnvTransferStats", "make_io"]
+__all__ = ["BackendIO", "EnvTransferStats"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,8 @@ class BackendIO(ABC):
         frozen: Whether the reads are fixed.
         serves_step: Whether the columns are those that a step reads: from `freeze` until `close`.
         version: Rises whenever columns change: what was computed from them before is stale.
+        pose_version: The version since which positions and model fields have been the same, and whatever follows from
+            them alone.
         host_bytes: Who has columns copied to the host, to what one run moves there and back.
     """
 
@@ -52,7 +52,7 @@ class BackendIO(ABC):
         self._noting: list[NotedReads] = []
         self.frozen = False
         self.serves_step = False
-        self.version = 0
+        self.version = self.pose_version = 0
         self.host_bytes: dict[str, int] = {}
         self._host_callers: set[str] = set()
         self._closed = False
@@ -145,29 +145,48 @@ class BackendIO(ABC):
         """Serves seeded random finite values, without touching the engine, while the block lasts."""
         self._random = torch.Generator(device=self._device).manual_seed(seed)
         self._drawn = {}
-        self.version += 1
+        self._changed()
         try:
             yield
         finally:
             self._random = None
             self._drawn = {}
-            self.version += 1
+            self._changed()
+
+    def _changed(self, written: ResetPayload | None = None) -> None:
+        """Columns have changed: all of them, or those that follow from what was `written` to rows."""
+        self.version += 1
+        if written is None or written.qpos is not None or written.model:
+            self.pose_version = self.version
 
     @abstractmethod
     def _read_now(self, key: str) -> torch.Tensor:
         """Returns the present values of a key that is being recorded."""
 
     @abstractmethod
-    def freeze(self) -> None:
-        """Fixes the recorded reads."""
+    def freeze(self, *, by_substep: bool) -> None:
+        """Fixes the recorded reads, and whether a control step is made of `substep` and `read`, again and again."""
 
     @abstractmethod
     def step(self, ctrl: torch.Tensor) -> None:
         """Writes the control, (N, C) float32, and advances physics by one control step."""
 
     @abstractmethod
+    def substep(self, ctrl: torch.Tensor) -> None:
+        """Writes the control, (N, C) float32, and advances physics by one substep; a `read` must follow."""
+
+    @abstractmethod
     def read(self) -> None:
         """Makes every recorded column show the present state."""
+
+    @property
+    def histories(self) -> Mapping[str, torch.Tensor]:
+        """Substep histories that are put together beside the backend, whose snapshots do not hold them, by key."""
+        return {}
+
+    def load(self, histories: Mapping[str, torch.Tensor]) -> None:
+        """Makes every recorded column show the state that the backend was given, and puts back its `histories`."""
+        self.read()
 
     @abstractmethod
     def apply_reset(self, mask: torch.Tensor, payload: ResetPayload) -> None:
@@ -191,7 +210,7 @@ class BackendIO(ABC):
 
     def host_callers(self, call: Callable[[], object]) -> frozenset[str]:
         """Returns whose columns are copied to the host when `call` is made after columns have changed."""
-        self.version += 1
+        self._changed()
         self._host_callers.clear()
         call()
         return frozenset(self._host_callers)
@@ -218,182 +237,3 @@ class BackendIO(ABC):
         self.serves_step = False
         self._keys.clear()
         self._backend.close()
-
-
-class HostBridgeIO(BackendIO):
-    """Through one packed plan: a step moves one control packet and one read packet."""
-
-    _plan: HostBridgeTransferPlan | None = None
-    _host = PacketCount()
-
-    @property
-    def plan(self) -> HostBridgeTransferPlan:
-        """The compiled plan.
-
-        Raises:
-            RuntimeError: Still recording.
-        """
-        if self._plan is None:
-            raise RuntimeError("BackendIO: the reads are still being recorded; call freeze() first")
-        return self._plan
-
-    @property
-    def serves_host(self) -> bool:
-        """Yes."""
-        return True
-
-    @property
-    def transfer_stats(self) -> EnvTransferStats:
-        """Transfers, bytes and synchronisations by kind."""
-        return EnvTransferStats(**vars(self.plan.transfer_stats), host=self._host)
-
-    def _compile(self, keys: Sequence[str]) -> HostBridgeTransferPlan:
-        spec = spec_of(keys, device=str(self._device), decimation=self._decimation)
-        return self._backend.compile_host_bridge_io(spec)
-
-    def _read_now(self, key: str) -> torch.Tensor:
-        plan = self._compile((key,))
-        try:
-            return plan.read().clone()
-        finally:
-            plan.close()
-
-    def freeze(self) -> None:
-        """Compiles the plan; the columns become views of its packet."""
-        self._plan = self._compile(self.keys)
-        self.frozen = self.serves_step = True
-        self.version += 1
-        self._host = PacketCount()
-        self._none_bad = torch.zeros(self._backend.num_envs, dtype=torch.bool, device=self._device)
-        packet = self._plan.read()
-        self._keys = {key: packet[:, self._plan.layout.columns(key)] for key in self._keys}
-
-    def step(self, ctrl: torch.Tensor) -> None:
-        """One control transfer, then physics."""
-        self.plan.write_control(ctrl)
-        self.plan.step(self._decimation)
-
-    def read(self) -> None:
-        """One read transfer."""
-        self.plan.read()
-        self.version += 1
-
-    def apply_reset(self, mask: torch.Tensor, payload: ResetPayload) -> None:
-        """One reset transfer and one selected read."""
-        self.plan.apply_reset(mask, payload)
-        self.plan.read_selected()
-        self.version += 1  # a rejected reset has changed nothing
-
-    def write_rows(self, mask: torch.Tensor, payload: ResetPayload) -> None:
-        """One write transfer and one selected read."""
-        self.plan.write_rows(mask, payload)
-        self.plan.read_selected()
-        self.version += 1
-
-    def bad_rows(self) -> torch.Tensor:
-        """The engine's word is in host memory, where asking waits for nobody; it moves only if some row is bad."""
-        rows = self._backend.bad_rows()
-        if self._device.type == "cpu":
-            return rows
-        return rows.to(self._device) if bool(rows.any()) else self._none_bad
-
-    def count_verdict(self, num_bytes: int) -> None:
-        """One verdict."""
-        self.plan.count_verdict(num_bytes)
-
-    def count_bad_rows(self) -> None:
-        """One transfer of N bytes."""
-        self._count_host(self._backend.num_envs)
-
-    def host_columns(self, keys: Sequence[str], label: str) -> dict[str, torch.Tensor]:
-        """One transfer for all keys."""
-        columns = [self.column(key) for key in keys]
-        packed = torch.cat(columns, dim=1)
-        self._count_host(packed.nbytes)
-        self.host_bytes[label] = packed.nbytes
-        self._host_callers.add(label)
-        parts = torch.split(packed.to("cpu"), [column.shape[1] for column in columns], dim=1)
-        return dict(zip(keys, parts, strict=True))
-
-    def from_host(self, values: torch.Tensor, label: str) -> torch.Tensor:
-        """One transfer."""
-        self._count_host(values.nbytes)
-        self.host_bytes[label] += values.nbytes
-        return values.to(self._device)
-
-    def _count_host(self, num_bytes: int) -> None:
-        old = self._host
-        self._host = PacketCount(old.transfers + 1, old.bytes + num_bytes, old.synchronizations + 1)
-
-    def close(self) -> None:
-        """Closes the plan and the backend; idempotent."""
-        if self._plan is not None:
-            self._plan.close()
-        super().close()
-
-
-class ResidentIO(BackendIO):
-    """Live views on the backend's own device: nothing is transferred."""
-
-    @property
-    def serves_host(self) -> bool:
-        """No: the state stays on its device."""
-        return False
-
-    @property
-    def transfer_stats(self) -> EnvTransferStats:
-        """Nothing, ever."""
-        return EnvTransferStats()
-
-    def _read_now(self, key: str) -> torch.Tensor:
-        values = self._backend.get_state_views((key,))[key]
-        if values.device != self._device:
-            raise CapabilityError(
-                f"the state lives on {values.device} and is never copied; the environment was asked for {self._device}"
-            )
-        return values
-
-    def freeze(self) -> None:
-        """The views are live already."""
-        self.frozen = self.serves_step = True
-
-    def step(self, ctrl: torch.Tensor) -> None:
-        """Advances physics; the views follow."""
-        self._backend.step_tensor(ctrl, self._decimation)
-
-    def read(self) -> None:
-        """The views are current already."""
-        self.version += 1
-
-    def apply_reset(self, mask: torch.Tensor, payload: ResetPayload) -> None:
-        """Commits on the device."""
-        self._backend.apply_reset(mask, payload)
-        self.version += 1
-
-    def write_rows(self, mask: torch.Tensor, payload: ResetPayload) -> None:
-        """Writes on the device."""
-        self._backend.write_rows(mask, payload)
-        self.version += 1
-
-    def count_verdict(self, num_bytes: int) -> None:
-        """Nothing crosses a bridge."""
-
-    def count_bad_rows(self) -> None:
-        """Nothing crosses a bridge."""
-
-    def host_columns(self, keys: Sequence[str], label: str) -> dict[str, torch.Tensor]:
-        """Nothing is copied to the host."""
-        raise CapabilityError(f"the state lives on {self._device} and is never copied to the host")
-
-    def from_host(self, values: torch.Tensor, label: str) -> torch.Tensor:
-        """Nothing comes from the host."""
-        raise CapabilityError(f"the state lives on {self._device} and takes nothing from the host")
-
-
-def make_io(backend: SimBackend, *, device: torch.device, decimation: int) -> BackendIO:
-    """Returns the seam that fits how the backend executes."""
-    kinds: dict[TensorExecution, type[BackendIO]] = {
-        TensorExecution.HOST_BRIDGE: HostBridgeIO,
-        TensorExecution.DEVICE_RESIDENT: ResidentIO,
-    }
-    return kinds[backend.tensor_execution()](backend, device=device, decimation=decimation)

@@ -15,31 +15,41 @@ __all__ = ["KeptReads"]
 class KeptReads:
     """Keeps derived values until the columns that they come from change.
 
-    Nothing derived is kept while state is staged, for a write may follow any read. Nothing at all is kept before the
-    reads are frozen, when every read has to be noted, nor after close, when there is nothing to be read.
+    What follows from positions alone outlasts a write of velocities. Of what is staged nothing derived is kept, for a
+    write may follow any read. Nothing at all is kept before the reads are frozen, when every read has to be noted, nor
+    after close, when there is nothing to be read.
     """
 
     def __init__(self, io: BackendIO, staging: Staging) -> None:
-        """Starts with nothing; `io.version` says when columns have changed."""
+        """Starts with nothing; `io.version` and `io.pose_version` say when columns have changed."""
         self._io = io
         self._staging = staging
-        self._version = -1
-        self._values: dict[Hashable, torch.Tensor] = {}
+        self._of_state = _Values()
+        self._of_pose = _Values()
         self._views: dict[Hashable, torch.Tensor] = {}
 
-    def get(self, key: Hashable, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """Returns what `compute` returned at the present columns, to be read only."""
-        if self._staging.shows_state:
+    def get(
+        self, key: Hashable, compute: Callable[[], torch.Tensor], *, of_pose: bool = False
+    ) -> torch.Tensor:
+        """Returns what `compute` returned at the present columns, to be read only.
+
+        Args:
+            key: What it is.
+            compute: Reads and derives it.
+            of_pose: Whether it follows from positions and model fields alone.
+        """
+        if self._staging.shows("qpos") if of_pose else self._staging.shows_state:
             return compute()
         if not self._io.serves_step:
             return self._io.lend(_name(key), compute())
-        if self._io.version != self._version:
-            self._values.clear()
-            self._version = self._io.version
-        value = self._values.get(key)
+        if of_pose:
+            values = self._of_pose.at(self._io.pose_version)
+        else:
+            values = self._of_state.at(self._io.version)
+        value = values.get(key)
         # What was computed in inference mode is of no use outside of it: autograd refuses it.
         if value is None or (value.is_inference() and not torch.is_inference_mode_enabled()):
-            value = self._values[key] = compute()
+            value = values[key] = compute()
         return value
 
     def view(self, key: Hashable, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
@@ -55,6 +65,21 @@ class KeptReads:
         if value is None:
             value = self._views[key] = compute()
         return value
+
+
+class _Values:
+    """Values of one version of what they follow from."""
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._values: dict[Hashable, torch.Tensor] = {}
+
+    def at(self, version: int) -> dict[Hashable, torch.Tensor]:
+        """Returns what is kept of `version`; what was of another one is dropped."""
+        if version != self._version:
+            self._values.clear()
+            self._version = version
+        return self._values
 
 
 def _name(key: Hashable) -> str:

@@ -21,6 +21,22 @@ class FieldPart(NamedTuple):
     elements: Elements
     column: int | None = None
 
+    @classmethod
+    def of(cls, own: Elements, chosen: Elements, column: int | None) -> FieldPart:
+        """Returns the elements `chosen` among `own`, counted from the first of these.
+
+        Raises:
+            IndexError: There is no such element.
+        """
+        if isinstance(chosen, slice) and chosen == slice(None):
+            return cls(own, column)
+        if isinstance(own, torch.Tensor):
+            return cls(own[chosen], column)
+        if isinstance(chosen, slice):
+            rest = range(own.start, own.stop)[chosen]
+            return cls(slice(rest.start, rest.stop), column)
+        return cls(torch.arange(own.start, own.stop, device=chosen.device)[chosen], column)
+
 
 class ModelStaging:
     """The declared model fields of all rows, (N, ...) float32 each.

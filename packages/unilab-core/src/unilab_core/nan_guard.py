@@ -38,11 +38,16 @@ class NanGuard:
         self._last_finite = {group: rows.clone() for group, rows in obs.items()} if keeps else {}
         self._before: dict[str, Any] | None = None
 
-    def begin_step(self, backend: SimBackend, ctrl: torch.Tensor) -> None:
-        """Remembers the engine's state and the control, if a dump may still be written."""
+    def begin_step(self, backend: SimBackend) -> None:
+        """Remembers the engine's state, if a dump may still be written."""
         self._before = None
         if self._cfg is not None and self._dumps < self._cfg.max_dumps:
-            self._before = {"snapshot": backend.snapshot(), "ctrl": ctrl.detach().clone().cpu()}
+            self._before = {"snapshot": backend.snapshot(), "ctrl": []}
+
+    def keep_control(self, ctrl: torch.Tensor) -> None:
+        """Remembers the control, (N, C), of the step, or of its next substep."""
+        if self._before is not None:
+            self._before["ctrl"].append(ctrl.detach().clone())
 
     def after_physics(self, state: Callable[[str], torch.Tensor]) -> None:
         """Remembers the state that physics came to, before events write any."""
@@ -80,12 +85,23 @@ class NanGuard:
         before, self._before = self._before, None
         self._dumps += 1
         try:
+            first, *others = before["ctrl"]
+            before["ctrl"] = torch.stack([first, *others]) if others else first
             content = {"format": "unilab-nan-dump", "version": 1, "message": message, "rows": rows}
-            path = _write(Path(self._cfg.dump_dir), content | dict(describe()) | before)
+            path = _write(Path(self._cfg.dump_dir), _on_host(content | dict(describe()) | before))
         except Exception as error:  # noqa: BLE001 - whatever keeps a dump from being written, the finding goes first
             _LOGGER.warning("no NaN dump written: %s", error)
             return f"; no dump written: {type(error).__name__}: {error}"
         return f"; dump written to {path}"
+
+
+def _on_host(value: Any) -> Any:  # noqa: ANN401 - whatever a dump holds
+    """Returns the content with every tensor in host memory, so that a machine without the device can load it."""
+    if isinstance(value, torch.Tensor):
+        return value.cpu()
+    if isinstance(value, dict):
+        return {key: _on_host(item) for key, item in value.items()}
+    return value
 
 
 def _write(folder: Path, content: dict[str, Any]) -> Path:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from unilab_core.env_cfg import TorchEnvCfg
-from unisim.contract import Declared
-from unisim.factory import make_backend
+from unisim.contract import Declared, SimBackend
+from unisim.factory import list_backends, make_backend
 
 if TYPE_CHECKING:
     from unilab_core.env_base import EnvBase
@@ -54,7 +54,7 @@ def load_dump(path: Path) -> dict[str, Any]:
         ValueError: The file does not exist, or is no dump of this version.
     """
     try:
-        content = torch.load(path, weights_only=True)
+        content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise ValueError(f"{path} is no NaN dump: {type(error).__name__}: {error}") from error
     if (
@@ -66,28 +66,45 @@ def load_dump(path: Path) -> dict[str, Any]:
     return content
 
 
+def _restore(simulation: SimBackend, snapshot: Any, backend: str) -> None:  # noqa: ANN401 - a backend's own
+    try:
+        simulation.restore(snapshot)
+    except ValueError as error:
+        others = sorted(set(list_backends()) - {backend})
+        raise ValueError(
+            f"backend {backend!r} cannot take the dump's state: {error}. If the run had another backend, name it; "
+            f"there are also {others}"
+        ) from error
+
+
 def _tupled(value: Any) -> Any:  # noqa: ANN401 - a field of Declared as plain data
     return tuple(value) if isinstance(value, list) else value
 
 
-def replay_dump(path: Path, *, backend: str = "mujoco") -> ReplayReport:
+def replay_dump(path: Path, *, backend: str = "mujoco", device: str = "cpu") -> ReplayReport:
     """Builds the dump's simulation again, restores the state before the step, and steps it.
 
     Args:
         path: The dump.
-        backend: Name of the physics backend.
+        backend: Name of the physics backend that the run had.
+        device: Where a device-resident backend computes.
 
     Raises:
-        ValueError: No dump, or of another model.
+        ValueError: No dump, of another model, or of another backend.
         CapabilityError: The backend cannot restore it.
     """
     content = load_dump(path)
     cfg = TorchEnvCfg.from_yaml(content["cfg"], source=str(path))
     declared = Declared(**{key: _tupled(value) for key, value in content["declared"].items()})
-    simulation = make_backend(backend, cfg.scene, cfg.sim, num_envs=content["num_envs"], declared=declared)
+    simulation = make_backend(
+        backend, cfg.scene, cfg.sim, num_envs=content["num_envs"], device=device, declared=declared
+    )
     try:
-        simulation.restore(content["snapshot"])
-        simulation.step_tensor(content["ctrl"], cfg.decimation)
+        _restore(simulation, content["snapshot"], backend)
+        here = simulation.get_state_views(("qpos",))["qpos"].device
+        ctrl = content["ctrl"]  # (N, C) of the whole step, or (T, N, C) of its substeps
+        for control in ctrl if ctrl.ndim == 3 else [ctrl]:
+            simulation.step_tensor(control.to(here), 1 if ctrl.ndim == 3 else cfg.decimation)
         state = simulation.get_state_views(("qpos", "qvel"))
         bad = simulation.bad_rows()
         exact = all(

@@ -72,7 +72,10 @@ class BodyHandle:
         self._kept = kept
 
     def _field(self, name: str) -> torch.Tensor:
-        return self._kept.get((name, self._keys), lambda: torch.stack(self._parts(name), dim=1))
+        is_pose = name in ("pos_w", "quat_w")
+        return self._kept.get(
+            (name, self._keys), lambda: torch.stack(self._parts(name), dim=1), of_pose=is_pose
+        )
 
     def _parts(self, name: str) -> list[torch.Tensor]:
         start, stop = BODY_FIELDS[name]

@@ -27,6 +27,7 @@ _HOOKS = (
     *(
         "_control",
         "_begin_step",
+        "_follow",
         "_terminations",
         "_rewards",
         "_advance",
@@ -48,13 +49,13 @@ class Recorded:
     Attributes:
         reset_fields: The model fields that resets write.
         step_parts: The parts of the state that events and commands of a step write.
-        timers: Names of the timers that the verdict of a step carries.
+        timers: The timers that the verdict of a step carries, by name: whether each row has its own.
         observed_hosts: Host terms that observations ask for, which run again for rows that reset.
     """
 
     reset_fields: set[str] = field(default_factory=set)
     step_parts: set[Part] = field(default_factory=set)
-    timers: tuple[str, ...] = ()
+    timers: dict[str, bool] = field(default_factory=dict)
     observed_hosts: frozenset[str] = frozenset()
 
 
@@ -194,6 +195,14 @@ def _calls(
     owner = type(env).__name__
     yield "control", lambda: check_control(env._control(zeros), ids.numel(), control_width, ids.device, owner)
     yield "begin_step", env._begin_step
+    if env._following():
+        before = torch.zeros(ids.numel(), control_width, device=ids.device)
+        yield (
+            "follow",
+            lambda: check_control(
+                env._follow(before), ids.numel(), control_width, ids.device, owner, "_follow"
+            ),
+        )
     for label, call in env._recordable_calls():
         if label == "advance":  # the only phase of a step in which state may be written
             staging.open_step(io.column("qpos"), io.column("qvel"))
@@ -219,7 +228,7 @@ def _call_as_reader(io: BackendIO, label: str, call: Callable[[], object]) -> No
 def _try_timers(env: EnvHooks, ids: torch.Tensor, recorded: Recorded) -> None:
     """Asks for the timers, and tells that each of them may fire."""
     timers = check_timers(env._timers(), ids.numel(), ids.device, f"{type(env).__name__}._timers")
-    recorded.timers = tuple(timers)
+    recorded.timers = {name: fires.ndim > 0 for name, fires in timers.items()}
     env._timers_judged(dict.fromkeys(timers, True))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import ClassVar
 
 import torch
@@ -14,6 +15,14 @@ Size = int | Sequence[int]
 
 def _shape(size: Size) -> tuple[int, ...]:
     return (size,) if isinstance(size, int) else tuple(size)
+
+
+def _check_number(call: str, name: str, value: object) -> None:
+    if not isinstance(value, torch.Tensor | Real):  # scalars of NumPy are numbers, its arrays are not
+        raise TypeError(
+            f"EnvRng.{call}: {name} is a {type(value).__name__}, expected a number or a torch.Tensor; convert an "
+            "array with torch.as_tensor(array, dtype=torch.float32, device=rng.device)"
+        )
 
 
 class EnvRng:
@@ -46,14 +55,26 @@ class EnvRng:
         self.generator.manual_seed(seed)
 
     def uniform(self, low: float | torch.Tensor, high: float | torch.Tensor, size: Size) -> torch.Tensor:
-        """Returns float32 draws from [low, high) of shape `size`; the bounds broadcast."""
+        """Returns float32 draws from [low, high) of shape `size`; the bounds broadcast.
+
+        Raises:
+            TypeError: A bound is neither a number nor a tensor; nothing was drawn.
+        """
+        _check_number("uniform", "low", low)
+        _check_number("uniform", "high", high)
         unit = torch.rand(_shape(size), generator=self.generator, device=self.device)
         if not torch.is_tensor(low) and not torch.is_tensor(high) and (low, high) == (0.0, 1.0):
             return unit  # as it would come out of the next line
         return unit * (high - low) + low
 
     def normal(self, mean: float | torch.Tensor, std: float | torch.Tensor, size: Size) -> torch.Tensor:
-        """Returns float32 Gaussian draws of shape `size`; mean and standard deviation broadcast."""
+        """Returns float32 Gaussian draws of shape `size`; mean and standard deviation broadcast.
+
+        Raises:
+            TypeError: One of them is neither a number nor a tensor; nothing was drawn.
+        """
+        _check_number("normal", "mean", mean)
+        _check_number("normal", "std", std)
         unit = torch.randn(_shape(size), generator=self.generator, device=self.device)
         return unit * std + mean
 

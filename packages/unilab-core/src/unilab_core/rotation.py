@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["quat_apply", "quat_apply_inverse", "quat_conjugate", "quat_from_yaw", "quat_mul", "quat_yaw"]
+__all__ = [
+    "quat_apply",
+    "quat_apply_inverse",
+    "quat_conjugate",
+    "quat_from_yaw",
+    "quat_mul",
+    "quat_yaw",
+    "turn",
+    "turn_inverse",
+]
 
 
 def quat_mul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -30,16 +39,27 @@ def quat_conjugate(q: torch.Tensor) -> torch.Tensor:
 def quat_apply(q: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Rotates vectors (..., 3) by unit quaternions (..., 4): body frame to world frame for a body's orientation."""
     w, xyz = q.split_with_sizes([1, 3], dim=-1)
-    # Twice at the end, not at once: same bits, for doubling is exact, and the sums do it.
+    return turn(w, xyz, v)
+
+
+def quat_apply_inverse(q: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Rotates vectors (..., 3) by the inverse of unit quaternions (..., 4): world frame to body frame."""
+    w, xyz = q.split_with_sizes([1, 3], dim=-1)
+    return turn_inverse(w, xyz, v)
+
+
+def turn(w: torch.Tensor, xyz: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Does what `quat_apply` does, for a quaternion in parts: (..., 1) and (..., 3)."""
+    # Doubled at the end, not at once: the sums do it. Doubling is exact but for what overflows, and products that are
+    # too small for full precision (subnormal) may differ in their last bits.
     t = torch.linalg.cross(xyz, v)
     turned: torch.Tensor = torch.add(torch.add(v, w * t, alpha=2), torch.linalg.cross(xyz, t), alpha=2)
     return turned
 
 
-def quat_apply_inverse(q: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Rotates vectors (..., 3) by the inverse of unit quaternions (..., 4): world frame to body frame."""
-    # As `quat_apply` with the conjugate, the signs moved into the order of the products: fewer operators.
-    w, xyz = q.split_with_sizes([1, 3], dim=-1)
+def turn_inverse(w: torch.Tensor, xyz: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Does what `quat_apply_inverse` does, for a quaternion in parts: (..., 1) and (..., 3)."""
+    # As `turn` by the conjugate, the signs moved into the order of the products: fewer operators.
     t = torch.linalg.cross(v, xyz)
     turned: torch.Tensor = torch.add(torch.add(v, w * t, alpha=2), torch.linalg.cross(t, xyz), alpha=2)
     return turned

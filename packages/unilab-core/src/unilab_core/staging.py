@@ -41,14 +41,16 @@ class Staging:
         self.qvel = self._default_qvel.expand(num_envs, -1).clone()
         self.model = ModelStaging(layout, num_envs, device, model_fields)
         self._mask_buffer = ResetMaskBuffer(num_envs, device)
-        self.mask = self._mask_buffer.from_ids(torch.zeros(0, dtype=torch.int64, device=device))
+        self._no_rows = torch.zeros(num_envs, dtype=torch.bool, device=device)
+        self.mask = self._no_rows
         self._all_rows = torch.arange(num_envs, device=device)
         self._outside: torch.Tensor | None = None
         """Whether rows were written that may not be, where asking at once would make a term wait; None: none were."""
         self._buffers: dict[Part, torch.Tensor] = {"qpos": self.qpos, "qvel": self.qvel}
         self._views: dict[tuple[Part, int, int], torch.Tensor] = {}
         self._ids: torch.Tensor | None = None
-        self._written: list[torch.Tensor] = []
+        self._written = False
+        """Whether a step has admitted a write."""
         self._parts: set[Part] = set()
         self._phase: Literal["closed", "reset", "startup", "step"] = "closed"
         self._present: dict[Part, torch.Tensor] = {}
@@ -61,7 +63,7 @@ class Staging:
     @property
     def shows_state(self) -> bool:
         """Whether anything here is what terms must see, so that what follows from the columns may be outdated."""
-        return self.is_reset or bool(self._written)
+        return self.is_reset or self._written
 
     def shows(self, part: Part) -> bool:
         """Whether it is the staged `qpos` or `qvel` that terms must see: in a step only what was written is here."""
@@ -91,7 +93,7 @@ class Staging:
     def open_step(self, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
         """Lets events and commands of a step write; of the present state, what they write is copied when they do."""
         self._present = {"qpos": qpos, "qvel": qvel}
-        self._written.clear()
+        self._written = False
         self._parts.clear()
         self._outside = None
         self._phase = "step"
@@ -100,7 +102,7 @@ class Staging:
         """Ends any phase and drops what was not committed; idempotent."""
         self._ids = None
         self._present = {}
-        self._written.clear()
+        self._written = False
         self._parts.clear()
         self._phase = "closed"
 
@@ -111,7 +113,7 @@ class Staging:
 
         Raises:
             TypeError: `env_ids` is no 1-D int64 tensor.
-            ValueError: `env_ids` is out of range.
+            ValueError: `env_ids` is out of range or on another device.
             RuntimeError: Neither a reset is being staged nor may events of a step write now.
         """
         if self._phase == "step":
@@ -130,33 +132,32 @@ class Staging:
             raise RuntimeError(f"{owner}: state is written by events and commands only, in a reset or a step")
 
     def _mark_rows(self, env_ids: torch.Tensor, owner: str) -> None:
-        """Checks rows that a step writes, as `_check_ids` does, and adds them to the mask."""
-        if not self._written:
-            self.mask.zero_()
-        _check_kind(env_ids, owner)
-        if self.mask.device.type != "cpu":
+        """Checks rows that a step writes, as `_check_ids` does, and adds them to the mask.
+
+        The mask is a new one every time: what is refused halfway has marked no row of the one before.
+        """
+        marked = self.mask if self._written else self._no_rows
+        _check_kind(env_ids, owner, marked.device)
+        if marked.device.type != "cpu":
             self._check_ids(env_ids, owner)
-            self.mask[env_ids] = True
+            self.mask = marked.index_fill(0, env_ids, True)
         else:
             try:
                 # In host memory this refuses itself what is out of range: checking first would take three operators.
-                self.mask.scatter_(0, env_ids, True)
+                self.mask = marked.scatter(0, env_ids, True)
             except RuntimeError:
-                self.mask.zero_()  # some of the rows may be marked by now
-                for rows in self._written:
-                    self.mask[rows] = True
                 self._check_ids(env_ids, owner)
                 raise
-        self._written.append(env_ids)
+        self._written = True
 
     def _check_ids(self, env_ids: object, owner: str) -> None:
         """Checks row ids of a write; where asking would make a term wait for the device, the range is noted instead.
 
         Raises:
             TypeError: Not a 1-D int64 tensor; a mask says how to convert it.
-            ValueError: Out of range.
+            ValueError: Out of range, or on another device.
         """
-        env_ids = _check_kind(env_ids, owner)
+        env_ids = _check_kind(env_ids, owner, self.mask.device)
         if env_ids is self._ids or not env_ids.numel():
             return
         low, high = env_ids.aminmax()
@@ -175,7 +176,7 @@ class Staging:
 
         Raises:
             TypeError: `env_ids` is no 1-D int64 tensor.
-            ValueError: `env_ids` is out of range.
+            ValueError: `env_ids` is out of range or on another device.
             RuntimeError: Events and commands of a step may not write now.
         """
         if self._phase != "step":
@@ -232,7 +233,8 @@ class Staging:
             KeyError: No such field can differ per row; the message lists the nearest.
             RuntimeError: The field was not declared, or no reset is being staged.
             TypeError: The values are no float32 tensor.
-            ValueError: The values have another shape, or the field has no such column.
+            ValueError: The values have another shape, the field has no such column, or a row is out of range or on
+                another device.
         """
         self.model.check_field(field, part, owner)
         if not self.is_reset:
@@ -276,13 +278,18 @@ class Staging:
         )
 
 
-def _check_kind(env_ids: object, owner: str) -> torch.Tensor:
-    """Returns `env_ids` if they are a 1-D int64 tensor.
+def _check_kind(env_ids: object, owner: str, device: torch.device) -> torch.Tensor:
+    """Returns `env_ids` if they are a 1-D int64 tensor on `device`.
 
     Raises:
-        TypeError: They are not; a mask says how to convert it.
+        TypeError: They are no such tensor; a mask says how to convert it.
+        ValueError: They are on another device.
     """
     if isinstance(env_ids, torch.Tensor) and env_ids.dtype == torch.int64 and env_ids.ndim == 1:
+        if env_ids.device != device:
+            raise ValueError(
+                f"{owner}: env_ids is on {env_ids.device}, expected {device}; pass the env_ids the term was given"
+            )
         return env_ids
     is_mask = isinstance(env_ids, torch.Tensor) and env_ids.dtype == torch.bool
     remedy = (

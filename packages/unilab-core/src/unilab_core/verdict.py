@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 
 __all__ = [
+    "Verdicts",
     "check_actions",
     "check_control",
     "check_flags",
@@ -14,7 +16,6 @@ __all__ = [
     "check_timers",
     "describe_non_finite",
     "non_finite_rows",
-    "read_verdict",
 ]
 
 
@@ -41,8 +42,10 @@ def check_actions(actions: object, num_envs: int, num_actions: int, device: torc
         raise ValueError(f"{owner}: actions is not contiguous; pass actions.contiguous()")
 
 
-def check_control(ctrl: object, num_envs: int, width: int, device: torch.device, owner: str) -> torch.Tensor:
-    """Returns what `_control` returned, contiguous as every backend wants it, checked before anything changes.
+def check_control(
+    ctrl: object, num_envs: int, width: int, device: torch.device, owner: str, hook: str = "_control"
+) -> torch.Tensor:
+    """Returns what the hook returned, contiguous as every backend wants it, checked before anything changes.
 
     Raises:
         TypeError: Not a float32 tensor.
@@ -50,10 +53,10 @@ def check_control(ctrl: object, num_envs: int, width: int, device: torch.device,
     """
     if not isinstance(ctrl, torch.Tensor) or ctrl.dtype != torch.float32:
         got = ctrl.dtype if isinstance(ctrl, torch.Tensor) else type(ctrl).__name__
-        raise TypeError(f"{owner}: _control returned {got}, expected a float32 tensor")
+        raise TypeError(f"{owner}: {hook} returned {got}, expected a float32 tensor")
     if tuple(ctrl.shape) != (num_envs, width) or ctrl.device != device:
         raise ValueError(
-            f"{owner}: _control returned {tuple(ctrl.shape)} on {ctrl.device}, expected {(num_envs, width)} on {device}"
+            f"{owner}: {hook} returned {tuple(ctrl.shape)} on {ctrl.device}, expected {(num_envs, width)} on {device}"
         )
     return ctrl.contiguous()
 
@@ -107,33 +110,64 @@ def check_timers(timers: object, num_envs: int, device: torch.device, owner: str
     return timers
 
 
-def read_verdict(
-    tensors: Mapping[str, torch.Tensor], flags: Sequence[torch.Tensor] = ()
-) -> tuple[dict[str, bool], list[bool]]:
-    """Reads one small vector from the device.
+class _Storage(NamedTuple):
+    """Where the facts of a verdict are written: made once for each number of them."""
 
-    Args:
-        tensors: Name to values that should be finite.
-        flags: (N,) or 0-d bool each.
+    norms: tuple[torch.Tensor, ...]
+    all_norms: torch.Tensor
+    facts: torch.Tensor
+    finite: torch.Tensor
+    by_rows: torch.Tensor
+    by_all: torch.Tensor
 
-    Returns:
-        Whether all values of each tensor are finite, by name; and whether any element of each flag is set.
-    """
-    # Few operators, for this runs twice a step: the largest magnitude is NaN or infinite where any value is.
-    full = {name: values for name, values in tensors.items() if values.numel()}
-    facts = []
-    if full:
-        norms = [torch.linalg.vector_norm(values, torch.inf) for values in full.values()]
-        facts.append(torch.stack(norms) < torch.inf)
-    rows, single = [flag for flag in flags if flag.ndim], [flag for flag in flags if not flag.ndim]
-    if rows:
-        facts.append(torch.stack(rows).any(dim=1))
-    if single:
-        facts.append(torch.stack(single))
-    read = iter((facts[0] if len(facts) == 1 else torch.cat(facts)).tolist()) if facts else iter(())
-    finite = {name: next(read) if name in full else True for name in tensors}
-    by_rows, by_all = [next(read) for _ in rows], [next(read) for _ in single]
-    return finite, [by_rows.pop(0) if flag.ndim else by_all.pop(0) for flag in flags]
+
+class Verdicts:
+    """Small vectors of facts about what is on the device: one read each."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Starts without storage; `prepare` makes it, else the first verdict of its kind."""
+        self._device = device
+        self._kept: dict[tuple[int, int, int], _Storage] = {}
+
+    def take(
+        self, tensors: Mapping[str, torch.Tensor], flags: Sequence[torch.Tensor] = ()
+    ) -> tuple[dict[str, bool], list[bool]]:
+        """Reads one small vector.
+
+        Args:
+            tensors: Name to float32 values that should be finite.
+            flags: (N,) or 0-d bool each.
+
+        Returns:
+            Whether all values of each tensor are finite, by name; and whether any element of each flag is set.
+        """
+        full = {name: values for name, values in tensors.items() if values.numel()}
+        rows, single = [flag for flag in flags if flag.ndim], [flag for flag in flags if not flag.ndim]
+        storage = self.prepare(len(full), len(rows), len(single))
+        # Few operators, for this runs twice a step: the largest magnitude is NaN or infinite where any value is.
+        for values, norm in zip(full.values(), storage.norms, strict=True):
+            torch.linalg.vector_norm(values, torch.inf, out=norm)
+        if full:
+            torch.lt(storage.all_norms, torch.inf, out=storage.finite)
+        if rows:
+            torch.any(torch.stack(rows), dim=1, out=storage.by_rows)
+        if single:
+            torch.stack(single, out=storage.by_all)
+        read = iter(storage.facts.tolist() if full or flags else ())
+        finite = {name: next(read) if name in full else True for name in tensors}
+        by_rows, by_all = [next(read) for _ in rows], [next(read) for _ in single]
+        return finite, [by_rows.pop(0) if flag.ndim else by_all.pop(0) for flag in flags]
+
+    def prepare(self, tensors: int, rows: int = 0, single: int = 0) -> _Storage:
+        """Makes the storage of verdicts on so many tensors and flags, (N,) and 0-d ones; once."""
+        key = tensors, rows, single
+        if key not in self._kept:
+            # A buffer born in inference mode could never be written in place outside it.
+            with torch.inference_mode(False):
+                norms = torch.zeros(tensors, device=self._device)
+                facts = torch.zeros(tensors + rows + single, dtype=torch.bool, device=self._device)
+                self._kept[key] = _Storage(norms.unbind(), norms, facts, *facts.split_with_sizes(key))
+        return self._kept[key]
 
 
 def non_finite_rows(tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unisim.doctor import BackendDoctor, CompilationRefused, Finding, KernelReport
-from unisim.errors import CapabilityError
+from unisim.errors import CapabilityError, ConfigError
 
 # ---------------------------------------------------------------- checks
 
@@ -65,6 +65,13 @@ def create_incapable(scene: Any, sim: Any, **_: Any) -> Any:
     raise CapabilityError("backend 'incapable' needs Engine X: pip install x")
 
 
+def create_foreign(scene: Any, sim: Any, *, num_envs: int, **options: Any) -> Any:
+    """A backend with a format of its own: takes what has no entities."""
+    if scene.entities:
+        raise ConfigError("entity 'hopper': expected Springs")
+    return create(scene, sim, num_envs=num_envs, **options)
+
+
 def create_crashing(scene: Any, sim: Any, **_: Any) -> Any:
     """A backend that takes its process with it."""
     abort()
@@ -79,6 +86,24 @@ class HealthyDoctor(BackendDoctor):
             "engine": lambda: Finding("x", "ok", "Engine 3"),
             "screen": lambda: Finding("x", "note", "dim", "dust"),
         }
+
+
+class ForeignDoctor(HealthyDoctor):
+    """Says that its backend takes no MuJoCo model."""
+
+    runs_sample_scene = False
+
+
+class LeavingDoctor(BackendDoctor):
+    """Ends whatever process makes it."""
+
+    def __init__(self) -> None:
+        """Leaves."""
+        sys.exit("no licence")
+
+    def checks(self) -> Any:
+        """Never asked."""
+        raise AssertionError
 
 
 class MissingDoctor(BackendDoctor):

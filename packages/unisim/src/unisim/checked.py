@@ -172,13 +172,13 @@ class CheckedBackend(SimBackend):
         """Commits one reset; see `SimBackend`."""
         self._check_rows("apply_reset", reset_mask, payload)
         if payload.env_ids.numel():
-            self._commit_reset(payload)
+            self._commit_reset(payload.detached())
 
     def write_rows(self, row_mask: torch.Tensor, payload: ResetPayload) -> None:
         """Writes state of selected rows; see `SimBackend`."""
         self._check_rows("write_rows", row_mask, payload)
         if payload.env_ids.numel():
-            self._commit_write(payload)
+            self._commit_write(payload.detached())
 
     def set_state_tensor(self, env_ids: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
         """Writes the full state of rows; see `SimBackend`."""
@@ -186,7 +186,7 @@ class CheckedBackend(SimBackend):
         payload = ResetPayload(env_ids, qpos, qvel)
         ensure_valid(payload, self._layout, num_envs=self.num_envs, owner=f"{self._owner}.set_state_tensor")
         if env_ids.numel():
-            self._commit_write(payload)
+            self._commit_write(payload.detached())
 
     def _check_rows(self, call: str, mask: torch.Tensor, payload: ResetPayload) -> None:
         self._alive(call)

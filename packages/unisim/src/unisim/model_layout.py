@@ -15,6 +15,7 @@ from unisim.scene import ContactReduce
 
 __all__ = [
     "CONTACT_WIDTHS",
+    "ActuatorKind",
     "ActuatorLayout",
     "ContactLayout",
     "EntityLayout",
@@ -29,6 +30,9 @@ __all__ = [
 
 JointKind = Literal["free", "ball", "slide", "hinge"]
 SensorStage = Literal["position", "velocity", "acceleration"]
+ActuatorKind = Literal["motor", "servo", "other"]
+"""How force follows from control: `"motor"`, gain x control at once; `"servo"`, besides on position and velocity, or
+behind a filter, all by the first three numbers of gain and bias; `"other"`, as a muscle does."""
 
 CONTACT_WIDTHS = {"found": 1, "force": 3, "torque": 3, "dist": 1, "pos": 3, "normal": 3, "tangent": 3}
 """Columns of each quantity that a contact sensor can report, in their order; see `scene.ContactData`."""
@@ -57,6 +61,9 @@ class ActuatorLayout:
     joint: str | None
     ctrl_range: tuple[float, float]
     """Lower and upper bound of the control; (-inf, inf) when it is unlimited."""
+    kind: ActuatorKind = "motor"
+    gear: float = 1.0
+    """Force or torque on the joint per unit of the actuator's force."""
 
 
 @dataclass(frozen=True)

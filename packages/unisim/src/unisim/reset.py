@@ -82,6 +82,16 @@ class ResetPayload:
     model: Mapping[str, torch.Tensor] = field(default_factory=dict)
     validation: Validation | None = field(default=None, init=False, repr=False, compare=False)
 
+    def detached(self) -> ResetPayload:
+        """Returns this payload, or where a part requires grad one of the same values that require none."""
+        if not any(values.requires_grad for _, values in self.parts()):
+            return self
+        parts = {name: values.detach() for name, values in self.parts()}
+        state = {name: parts.pop(name, None) for name in ("qpos", "qvel", "ctrl")}
+        plain = ResetPayload(self.env_ids, **state, model=parts)
+        plain.validation = self.validation
+        return plain
+
     def all_parts(self) -> _Parts:
         """Returns the row ids and the tensors that are present, in packet order."""
         return (("env_ids", self.env_ids), *self.parts())

@@ -14,6 +14,7 @@ import numpy as np
 from unisim.errors import CapabilityError, ConfigError, nearest
 from unisim.model_layout import (
     CONTACT_WIDTHS,
+    ActuatorKind,
     ActuatorLayout,
     ContactLayout,
     EntityLayout,
@@ -70,6 +71,7 @@ _FILTERS = [
     int(mujoco.mjtDyn.mjDYN_FILTEREXACT),
 ]
 """Dynamics of an actuator behind which its control still means what it means without them."""
+_LINEAR = [*_FILTERS, int(mujoco.mjtDyn.mjDYN_INTEGRATOR)]
 _SIZES = ("memory", "njmax", "nconmax", "nuserdata")
 _MOVES_INERTIA = {"body_ipos", "body_iquat", "body_inertia"}
 _STAGES: dict[int, SensorStage] = {
@@ -316,7 +318,20 @@ def _actuator(model: Any, i: int) -> ActuatorLayout:  # noqa: ANN401 - mujoco sh
         name=model.actuator(i).name,
         joint=model.joint(int(model.actuator_trnid[i, 0])).name if of_joint else None,
         ctrl_range=(low, high),
+        kind=_actuator_kind(model, i),
+        gear=float(model.actuator_gear[i, 0]),
     )
+
+
+def _actuator_kind(model: Any, i: int) -> ActuatorKind:  # noqa: ANN401 - mujoco ships no types
+    gain, bias = int(model.actuator_gaintype[i]), int(model.actuator_biastype[i])
+    dynamics = int(model.actuator_dyntype[i])
+    constant = gain == int(mujoco.mjtGain.mjGAIN_FIXED)
+    if constant and bias == int(mujoco.mjtBias.mjBIAS_NONE) and dynamics == int(mujoco.mjtDyn.mjDYN_NONE):
+        return "motor"
+    linear = constant or gain == int(mujoco.mjtGain.mjGAIN_AFFINE)
+    linear &= bias in (int(mujoco.mjtBias.mjBIAS_NONE), int(mujoco.mjtBias.mjBIAS_AFFINE))
+    return "servo" if linear and dynamics in _LINEAR else "other"
 
 
 def _sensor(model: Any, i: int) -> SensorLayout:  # noqa: ANN401 - mujoco ships no types

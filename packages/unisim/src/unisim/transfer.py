@@ -76,17 +76,17 @@ class _Packet:
         self._asynchronous = device.type != "cpu"
         self._in_flight: torch.Event | None = None
 
-    def to_host(self, num_bytes: int) -> None:
-        """One transfer and one synchronisation: the host reads right afterwards."""
+    def to_host(self, there: torch.Tensor, here: torch.Tensor) -> None:
+        """One transfer to `there`, on the host, and one synchronisation: the host reads right afterwards."""
         if self.staged:
-            self.host_bytes[:num_bytes].copy_(self.device_bytes[:num_bytes], non_blocking=True)
+            there.copy_(here, non_blocking=True)
             if self._asynchronous:
                 torch.accelerator.current_stream(self.device_bytes.device).synchronize()
 
-    def to_device(self, num_bytes: int) -> None:
-        """One transfer, ordered on the current stream: nobody waits on the host."""
+    def to_device(self, there: torch.Tensor, here: torch.Tensor) -> None:
+        """One transfer from `there`, on the host, ordered on the current stream: nobody waits on the host."""
         if self.staged:
-            self.device_bytes[:num_bytes].copy_(self.host_bytes[:num_bytes], non_blocking=True)
+            here.copy_(there, non_blocking=True)
             if self._asynchronous:
                 self._in_flight = torch.Event(self.device_bytes.device)
                 self._in_flight.record(torch.accelerator.current_stream(self.device_bytes.device))
@@ -106,9 +106,8 @@ class _Packet:
 def _block(floats: torch.Tensor, start: int, shape: tuple[int, ...]) -> torch.Tensor:
     """Returns contiguous float32 of a packet, from its byte `start` on."""
     strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-    return floats.as_strided(
-        shape, strides, start // 4
-    )  # one operator, where a slice and a view of it are two
+    # One operator, where a slice and a view of it are two.
+    return floats.as_strided(shape, strides, start // 4)
 
 
 class HostBridgeTransferPlan:
@@ -229,7 +228,7 @@ class HostBridgeTransferPlan:
                 f"expected {(self._n, self._c)} on {self._ctrl.device}"
             )
         self._ctrl.copy_(ctrl.detach() if ctrl.requires_grad else ctrl)
-        self._control.to_host(4 * self._n * self._c)
+        self._control.to_host(self._ctrl_host, self._ctrl)
         self._count("control", 4 * self._n * self._c, synchronizes=True)
         self._stage = "controlled"
 
@@ -259,7 +258,7 @@ class HostBridgeTransferPlan:
         width = self.layout.width
         self._read.wait()
         self._port.pack_rows(self.layout, self._read_host, None)
-        self._read.to_device(4 * self._n * width)
+        self._read.to_device(self._read_host, self.packet)
         self._count("read", 4 * self._n * width, synchronizes=False)
         self._stage = "idle"
         return self.packet
@@ -323,7 +322,8 @@ class HostBridgeTransferPlan:
                 model[name] = there
             start += 4 * k * width
         host.model, host.validation = model, payload.validation
-        self._rows.to_host(total)
+        if self._rows.staged:
+            self._rows.to_host(self._rows.host_bytes[:total], self._rows.device_bytes[:total])
         self._count(kind, total, synchronizes=True)
         # The backend compares mask and ids. One on a device is made again from the ids, so that it need not be moved;
         # ids out of range are the backend's to reject.
@@ -384,7 +384,7 @@ class HostBridgeTransferPlan:
         self._selected.wait()
         rows_host, rows = self._selected.blocks(0, (k, width))
         self._port.pack_rows(self.layout, rows_host, ids_host)
-        self._selected.to_device(4 * k * width)
+        self._selected.to_device(rows_host, rows)
         self._count("selected_read", 4 * k * width, synchronizes=False)
         self.packet.index_copy_(0, ids, rows)
         return rows

@@ -50,6 +50,7 @@ class BatchReads:
         # The engine leaves position- and velocity-stage sensors one substep behind unless it is asked for more.
         lagging = any(sensor.stage != "acceleration" for sensor in self._substep)
         self._between = mujoco.mjtStage.mjSTAGE_VEL if lagging else mujoco.mjtStage.mjSTAGE_NONE
+        self._declared_steps = decimation
         self.history_steps = decimation
         """How many substeps the history holds: those of the last control step."""
         self._history = {sensor.name: self._empty(sensor.dim) for sensor in self._substep}
@@ -97,18 +98,21 @@ class BatchReads:
     # ------------------------------------------------------------------ snapshots
 
     def saved(self) -> dict[str, torch.Tensor]:
-        """Returns copies of what a forward cannot compute again."""
+        """Returns copies of what a forward cannot compute again; before the first step a history has no substeps."""
         out = {name: torch.from_numpy(self._last(name).copy()) for name in _HELD}
-        return out | {f"history:{name}": torch.from_numpy(v.copy()) for name, v in self._history.items()}
+        steps = self.history_steps if self._stepped else 0
+        history = {name: values[:, :steps].copy() for name, values in self._history.items()}
+        return out | {f"history:{name}": torch.from_numpy(values) for name, values in history.items()}
 
     def hold(self, saved: dict[str, torch.Tensor]) -> None:
         """Puts back what `saved` returned; these values stay as saved until the next step."""
         self._batch.forward(stage=mujoco.mjtStage.mjSTAGE_VEL)
         self._held = {name: saved[name].numpy().copy() for name in _HELD}
-        for name in self._history:
-            self._stepped = True
-            self._history[name] = saved[f"history:{name}"].numpy().copy()
-            self.history_steps = self._history[name].shape[1]
+        history = {sensor.name: saved[f"history:{sensor.name}"].numpy().copy() for sensor in self._substep}
+        lengths = {values.shape[1] for values in history.values()}  # one at most: it was checked
+        self._stepped = any(lengths)
+        self.history_steps = max(lengths) if self._stepped else self._declared_steps
+        self._history = history if self._stepped else {s.name: self._empty(s.dim) for s in self._substep}
 
     # ------------------------------------------------------------------ reading
 
