@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from command_support import BareCfg, asked, floating, same, steps, velocity_cfg
-from manager_support import Feed, MakeEnv, base_cfg, calls, column, ids, noted_event, ones
+from manager_support import Feed, MakeEnv, base_cfg, calls, column, flag, ids, noted_event, ones, zeros
 
 from unilab_core.errors import ConfigError
 from unilab_managers import EventTermCfg, ManagerBasedRlEnv, RewardTermCfg, TerminationTermCfg, mdp
@@ -71,6 +71,24 @@ def test_parameters_of_an_event_change_by_stages(make_env: MakeEnv) -> None:
         env.reset()
     assert [call[0] for call in calls] == ["first", "later"]
     assert env.cfg == base_cfg(events=events, curriculum=curriculum)
+
+
+def test_parameters_of_a_termination_change_by_stages(make_env: MakeEnv) -> None:
+    feed = Feed()
+    env = make_env(
+        2,
+        feed=feed,
+        autoreset=False,
+        terminations={"end": TerminationTermCfg(func=flag, params={"index": 0})},
+        curriculum={
+            "column": stages(
+                terms.termination_params, {"step": 3, "params": {"index": 1}}, termination_name="end"
+            )
+        },
+    )
+    feed.probe([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    ended = [env.step(zeros(env)).terminated.tolist() for _ in range(3)]
+    assert ended == [[False, False], [False, False], [True, False]]
 
 
 def test_a_stage_that_holds_already_costs_nothing(make_env: MakeEnv, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -324,3 +324,61 @@ def test_a_wrong_push_is_refused_at_construction(make_env: MakeEnv) -> None:
         ConfigError, match="events term 'push': ValueError: velocity_range has no component 'vx'"
     ):
         make_env(layout=free_layout(), events=events)
+
+
+# ---------------------------------------------------------------- the default state
+
+
+def shoved(env: ManagerBasedRlEnv, env_ids: torch.Tensor) -> None:
+    """Puts everything elsewhere, moving."""
+    data, n = env.scene["robot"].data, env_ids.numel()
+    data.write_root_pose(torch.tensor([[4.0, 5.0, 6.0, 0.0, 1.0, 0.0, 0.0]]).expand(n, 7), env_ids)
+    data.write_root_velocity(torch.ones(n, 3), torch.full((n, 3), 2.0), env_ids)
+    data.write_joint_state(torch.full((n, 1), 0.75), torch.full((n, 1), 3.0), env_ids)
+
+
+def whole(env: ManagerBasedRlEnv) -> torch.Tensor:
+    """Returns the whole state, (N, 8 + 7)."""
+    return torch.cat([env.state_column("qpos"), env.state_column("qvel")], dim=1).clone()
+
+
+HOME = (1.0, 2.0, 3.0, 0.0, 0.0, 0.0, 1.0, 0.25)
+
+
+def test_what_an_earlier_event_put_elsewhere_goes_back_to_the_default_state(make_env: MakeEnv) -> None:
+    events = {
+        "shoved": EventTermCfg(func=shoved, mode="reset"),
+        "back": EventTermCfg(func=mdp.reset_to_default, mode="reset"),
+    }
+    env = make_env(2, layout=with_default(free_layout(), *HOME), events=events)
+    assert whole(env).tolist() == [[*HOME, *[0.0] * 7]] * 2
+
+
+def test_in_mid_episode_only_the_rows_of_the_timer_go_back(make_env: MakeEnv) -> None:
+    events = {
+        "shoved": EventTermCfg(func=shoved, mode="reset"),
+        "back": EventTermCfg(func=mdp.reset_to_default, mode="interval", interval_range_s=(3 * DT, 3 * DT)),
+    }
+    env = make_env(2, layout=with_default(free_layout(), *HOME), events=events)
+    run(env, 1)
+    env.reset(ids(1))
+    run(env, 2)  # the third step of row 0
+    assert whole(env)[0].tolist() == [*HOME, *[0.0] * 7]
+    assert whole(env)[1, 8].item() == 1.0
+    assert env.episode_length.tolist() == [3, 2]
+
+
+def moved(env: ManagerBasedRlEnv, env_ids: torch.Tensor) -> None:
+    both = torch.full((env_ids.numel(), 2), 0.75)
+    env.scene["robot"].data.write_joint_state(both, both, env_ids)
+
+
+def test_joints_that_are_not_named_stay(make_env: MakeEnv) -> None:
+    params = {"asset_cfg": SceneEntityCfg(joint_names=("hinge",))}
+    events = {
+        "moved": EventTermCfg(func=moved, mode="reset"),
+        "back": EventTermCfg(func=mdp.reset_to_default, mode="reset", params=params),
+    }
+    env = make_env(1, layout=with_default(layout_of(), *DEFAULT), events=events)
+    assert env.state_column("qpos").tolist() == [[0.75, DEFAULT[1]]]
+    assert env.state_column("qvel").tolist() == [[0.75, 0.0]]

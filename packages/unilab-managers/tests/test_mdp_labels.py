@@ -10,7 +10,13 @@ from manager_support import MakeEnv, group, layout_of
 
 from unilab_core import ConfigError, SceneEntityCfg
 from unilab_managers import ObservationTermCfg
-from unilab_managers.mdp import labels, observations
+from unilab_managers.mdp import (
+    labels,
+    observations,
+    observations_bodies,
+    observations_feet,
+    observations_sensors,
+)
 from unisim import ModelLayout
 
 
@@ -63,9 +69,12 @@ def test_command_columns_are_the_labels_of_the_command(
     assert labels.command_columns(env, "twist") == ("vx", "wz")
 
 
-def test_every_observation_term_names_its_columns() -> None:
-    for name in observations.__all__:
-        term = getattr(observations, name)
+@pytest.mark.parametrize(
+    "module", [observations, observations_bodies, observations_feet, observations_sensors]
+)
+def test_every_observation_term_names_its_columns_and_their_units(module: Any) -> None:
+    for name in module.__all__:
+        term = getattr(module, name)
         assert labels.column_names(term) is not None, name
         assert labels.column_unit(term) is not None, name
 

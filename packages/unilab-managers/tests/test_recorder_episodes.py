@@ -10,16 +10,25 @@ from action_support import Operators
 from manager_support import (
     DT,
     MakeEnv,
+    column,
     group,
     ids,
     mujoco_cfg,
+    ones,
     probe,
     zeros,
 )
 from recorder_support import files, go, load, made, recorder
 
 from unilab_core import ConfigError
-from unilab_managers import ManagerBasedRlEnv, ObservationTermCfg, RecorderTermCfg, TerminationTermCfg, mdp
+from unilab_managers import (
+    ManagerBasedRlEnv,
+    ObservationTermCfg,
+    RecorderTermCfg,
+    RewardTermCfg,
+    TerminationTermCfg,
+    mdp,
+)
 
 
 def test_an_episode_is_recorded_from_its_first_observation_to_its_last(
@@ -267,3 +276,46 @@ def test_a_misspelt_parameter_is_refused(tmp_path: Path) -> None:
         recorder(tmp_path, row=(1,))
     with pytest.raises(ConfigError, match="EpisodeRecorder needs parameter 'folder'"):
         RecorderTermCfg(func=mdp.EpisodeRecorder)
+
+
+def test_controls_commands_and_what_each_reward_added_are_recorded_where_asked_for(
+    make_env: MakeEnv, tmp_path: Path
+) -> None:
+    twist = mdp.UniformVelocityCommandCfg(
+        lin_vel_x=(0.0, 0.0),
+        lin_vel_y=(0.0, 0.0),
+        ang_vel_z=(0.0, 0.0),
+        resampling_time_range=(9.0, 9.0),
+        fixed=((0.5, 0.25, -1.0),),
+    )
+    rewards = {
+        "value": RewardTermCfg(func=column, weight=2.0, params={"index": 0}),
+        "one": RewardTermCfg(func=ones, weight=-1.0),
+    }
+    fields = ("ctrl", "commands", "reward_terms", "rewards")
+    env, feed = made(
+        make_env,
+        tmp_path,
+        params={"fields": fields},
+        actions={"drive": mdp.JointEffortActionCfg(scale=3.0)},
+        commands={"twist": twist},
+        rewards=rewards,
+    )
+    go(env, feed, 1.0)
+    go(env, feed, 2.0, fall=0)
+    got = load(tmp_path, 0)
+    assert got["ctrl"].tolist() == [[3.0, 0.0], [6.0, 0.0]]
+    assert got["commands"].tolist() == [[0.5, 0.25, -1.0]] * 3
+    assert got["reward_terms"].tolist() == [[2.0, -1.0], [4.0, -1.0]]
+    assert got["rewards"].tolist() == [1.0, 3.0]
+    assert got["ctrl_labels"].tolist() == ["robot/a", "robot/b"]
+    assert got["commands_labels"].tolist() == [
+        f"twist[{name}]" for name in ("lin_vel_x", "lin_vel_y", "ang_vel_z")
+    ]
+    assert got["reward_terms_labels"].tolist() == ["value", "one"]
+    assert "actions" not in got
+
+
+def test_commands_that_there_are_not_cannot_be_recorded(make_env: MakeEnv, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="fields: unknown field 'commands'"):
+        made(make_env, tmp_path, params={"fields": ("obs", "commands")})

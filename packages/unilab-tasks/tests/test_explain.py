@@ -132,9 +132,9 @@ def _computed(term: Mapping[str, Any], facts: Mapping[str, Any], raw: Raw) -> np
         case "last_action":
             order = [column["label"] for column in facts["actions"]]
             return raw.action()[[order.index(name) for name in names]]
-        case "foot_contacts":
+        case "foot_contact":
             return np.array([min(raw.view(f"sensor:{name}")[0], 1.0) for name in params["sensor_names"]])
-        case "foot_clearances":
+        case "foot_height":
             heights = np.array([raw.view(key)[2] for key in term["reads"]], np.float32)
             return heights - np.float32(params["radius"])
         case other:

@@ -26,6 +26,10 @@ RESETS = AT_ONCE * CALLS
 THIGHS = tuple(f"{leg}_thigh" for leg in LEGS)
 CALVES = tuple(f"{leg}_calf" for leg in LEGS)
 HIPS = tuple(f"{leg}_hip" for leg in LEGS)
+FRONT, REAR = (
+    tuple(f"{leg}_{part}" for leg in legs for part in ("hip", "thigh", "calf"))
+    for legs in (LEGS[:2], LEGS[2:])
+)
 
 
 def _bodies(*names: str) -> SceneEntityCfg:
@@ -58,7 +62,15 @@ TERMS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "armature": (mdp.randomize_joint_armature, {"armature_range": (0.5, 2.0)}),
     "damping": (mdp.randomize_joint_damping, {"damping_range": (0.1, 0.3), "operation": "abs"}),
     "dry_friction": (mdp.randomize_joint_friction, {"friction_range": (0.0, 0.2), "operation": "abs"}),
-    "gains": (mdp.randomize_actuator_gains, {"kp_range": (0.9, 1.1), "kd_range": (0.7, 1.4)}),
+    "gains": (
+        mdp.randomize_actuator_gains,
+        {"kp_range": (0.9, 1.1), "kd_range": (0.7, 1.4), "asset_cfg": SceneEntityCfg(actuator_names=FRONT)},
+    ),
+    "strength": (
+        mdp.randomize_motor_strength,
+        {"strength_range": (0.8, 1.0), "asset_cfg": SceneEntityCfg(actuator_names=REAR)},
+    ),
+    "encoders": (mdp.randomize_encoder_bias, {"bias_range": (-0.02, 0.02)}),
     "effort": (mdp.randomize_effort_limits, {"scale_range": (0.8, 1.0)}),
 }
 """Beside those of the task: the friction of the feet, and the state."""
@@ -89,14 +101,16 @@ EXPECTED = [
     Expected("dof_armature", None, None, "scale", 0.5, 2.0),
     Expected("dof_damping", None, None, "abs", 0.1, 0.3),
     Expected("dof_frictionloss", None, None, "abs", 0.0, 0.2),
-    Expected("actuator_gainprm", None, 0, "scale", 0.9, 1.1),
-    Expected("actuator_biasprm", None, 1, "scale", 0.9, 1.1),
-    Expected("actuator_biasprm", None, 2, "scale", 0.7, 1.4),
+    Expected("actuator_gainprm", FRONT, 0, "scale", 0.9, 1.1),
+    Expected("actuator_biasprm", FRONT, 1, "scale", 0.9, 1.1),
+    Expected("actuator_biasprm", FRONT, 2, "scale", 0.7, 1.4),
+    Expected("actuator_gainprm", REAR, 0, "scale", 0.8, 1.0),
+    *(Expected("actuator_biasprm", REAR, i, "scale", 0.8, 1.0) for i in (1, 2)),
     *(Expected("actuator_forcerange", None, i, "scale", 0.8, 1.0) for i in range(2)),
 ]
 FIELDS = tuple(dict.fromkeys([*(one.field for one in EXPECTED), "body_iquat"]))
-STATE = {"yaw": math.pi, "joints": 0.1, "speeds": 0.2, "root_lin": 0.2, "root_ang": 0.2}
-"""Half the width of what the task's own reset events draw."""
+STATE = {"yaw": math.pi, "joints": 0.1, "speeds": 0.2, "root_lin": 0.2, "root_ang": 0.2, "encoders": 0.02}
+"""Half the width of what the task's own reset events draw, and of the biases of encoders."""
 
 
 def test_every_randomisation_that_there_is_takes_part():
@@ -140,7 +154,8 @@ def _elements(env: ManagerBasedRlEnv, one: Expected) -> list[int]:
     if one.names is None:
         first = 6 if one.field.startswith("dof_") else 0  # the six of the free joint have no rotor
         return list(range(first, len(_own(env, one.field)))) if one.field != "gravity" else []
-    own = {"body": env.scene["robot"].body_names, "geom": env.scene["robot"].geom_names}
+    robot = env.scene["robot"]
+    own = {"body": robot.body_names, "geom": robot.geom_names, "actuator": robot.actuator_names}
     return [own[one.field.partition("_")[0]].index(name) for name in one.names]
 
 
@@ -174,6 +189,11 @@ def _untouched(env: ManagerBasedRlEnv, field: str) -> torch.Tensor:
     return mask
 
 
+def _bias(env: ManagerBasedRlEnv) -> torch.Tensor:
+    """Returns by how much encoders read wrong, (N, J) rad."""
+    return mdp.joint_pos(env, biased=True) - mdp.joint_pos(env)
+
+
 def _state(backend: SimBackend) -> torch.Tensor:
     views = backend.get_state_views(("qpos", "qvel", "ctrl"))
     return torch.cat([views[name] for name in ("qpos", "qvel", "ctrl")], dim=1)
@@ -190,9 +210,11 @@ def test_a_thousand_resets_stay_in_range_and_in_their_rows_and_do_not_drift(made
     for _ in range(CALLS):
         rows = torch.randperm(ROWS, generator=order)[:AT_ONCE]
         others = torch.tensor([row for row in range(ROWS) if row not in rows.tolist()])
-        before, state = _values(env, everybody), _state(backend)
+        before, state, bias = _values(env, everybody), _state(backend), _bias(env)
         env.reset(rows)
         after = _values(env, everybody)
+        assert torch.equal(_bias(env)[others], bias[others])
+        seen["encoders"].append(_bias(env)[rows])
         assert torch.equal(_state(backend)[others], state[others])
         for field in FIELDS:
             assert torch.equal(after[field][others], before[field][others]), field

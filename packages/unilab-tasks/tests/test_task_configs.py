@@ -105,7 +105,7 @@ def test_qa_104_an_explicit_zero_is_set():
 # ---------------------------------------------------------------- overrides that are wrong
 
 Wrong = tuple[Mapping[Any, Any] | Sequence[str], str, str]
-_GAIT = "unilab_tasks.velocity.mdp"
+_GAIT = "unilab_managers.mdp"
 _CLOCK = {"velocity_command": "twist", "frequency_hz": 2.0}
 
 WRONG: dict[str, Wrong] = {
@@ -204,9 +204,9 @@ WRONG: dict[str, Wrong] = {
     "one number as a range": ({"commands.twist.lin_vel_x": 1.0}, "commands.twist.lin_vel_x", "(got 1.0)"),
     # code
     "a function that is not there": (
-        {"rewards.gait.func": f"{_GAIT}:gate"},
+        {"rewards.gait.func": f"{_GAIT}.rewards_gait:feet_gate"},
         "rewards.gait.func",
-        "mean 'gait'?",
+        "mean 'feet_gait'",
     ),
     "a module that is not there": (
         {"rewards.gait.func": "unilab_task:x"},
@@ -234,7 +234,7 @@ WRONG: dict[str, Wrong] = {
         "is not a subclass of CommandTermCfg",
     ),
     "a _target_ that is not there": (
-        {"commands.gait": {"_target_": f"{_GAIT}:GaitClokCfg", **_CLOCK}},
+        {"commands.gait": {"_target_": f"{_GAIT}.commands.gait:GaitClokCfg", **_CLOCK}},
         "commands.gait",
         "did you mean 'GaitClockCfg'",
     ),
@@ -344,7 +344,11 @@ def refused(
         ("rewards.gait.weight=.nan", "rewards.gait.weight", "(got nan)"),
         ("commands.twist.lin_vel_x=[1, -1]", "commands.twist.lin_vel_x", "is inverted"),
         ("events.pushh=None", "events.pushh", "did you mean 'push'?"),
-        ("rewards.gait.func=unilab_tasks.velocity.mdp:gate", "rewards.gait.func", "did you mean 'gait'?"),
+        (
+            "rewards.gait.func=unilab_managers.mdp.rewards_gait:feet_gate",
+            "rewards.gait.func",
+            "did you mean 'feet_gait'",
+        ),
         ("rewards.gait.weight", "rewards.gait.weight", "expected PATH=VALUE"),
     ],
 )

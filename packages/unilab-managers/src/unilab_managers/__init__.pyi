@@ -1,4 +1,5 @@
 from . import mdp as mdp
+from .cfg.commands import ResampleConditionCfg as ResampleConditionCfg
 from .cfg.curriculum import CurriculumTermCfg as CurriculumTermCfg
 from .cfg.events import EventTermCfg as EventTermCfg
 from .cfg.metrics import MetricsTermCfg as MetricsTermCfg
@@ -22,4 +23,5 @@ from .noise import NoiseModel as NoiseModel
 from .noise import NoiseModelCfg as NoiseModelCfg
 from .noise import UniformNoiseCfg as UniformNoiseCfg
 from .reset_owner import ResetOwnerCfg as ResetOwnerCfg
+from .trackers import Tracker as Tracker
 from .wrenches import applies_wrench as applies_wrench

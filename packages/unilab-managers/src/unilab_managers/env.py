@@ -14,6 +14,7 @@ from unilab_core.reset_transaction import EpisodeLog
 from unilab_core.state import Observations
 from unilab_managers.declarations import asked_by, declared_by
 from unilab_managers.describing import describe_actions, describe_terms
+from unilab_managers.encoders import Encoders
 from unilab_managers.env_cfg import TermsCfg
 from unilab_managers.managers import (
     ActionManager,
@@ -29,6 +30,7 @@ from unilab_managers.managers import (
 )
 from unilab_managers.report import describe_in_text
 from unilab_managers.reset_owner import find_owner
+from unilab_managers.trackers import Trackers
 from unisim.contract import SimBackend
 from unisim.factory import make_backend
 
@@ -48,6 +50,8 @@ class ManagerBasedRlEnv(TorchEnv):
 
     Attributes:
         cfg: Its config.
+        trackers: What terms of several managers share.
+        encoders: What the sensors of joint positions read wrong.
         action_manager: Turns actions into controls.
         command_manager: Says what the robot is asked to do.
         event_manager: Begins episodes, and disturbs them.
@@ -102,6 +106,8 @@ class ManagerBasedRlEnv(TorchEnv):
 
     def _build(self) -> None:
         cfg = self.cfg
+        self.trackers = Trackers(self)
+        self.encoders = Encoders(self.scene, self.num_envs, self.device)
         # Actions and commands first: all other terms may look at them.
         self.action_manager = ActionManager(cfg.actions, self, self.model_layout.nu)
         self.command_manager = CommandManager(cfg.commands, self)
@@ -119,6 +125,7 @@ class ManagerBasedRlEnv(TorchEnv):
             label: term for manager in self._managers for label, term in manager.row_state_roots().items()
         }
         self._reset_owner = find_owner(own, terms)
+        self.trackers.seal()
 
     @property
     def _managers(self) -> tuple[ManagerBase, ...]:
@@ -187,8 +194,15 @@ class ManagerBasedRlEnv(TorchEnv):
     def _begin_step(self) -> None:
         self.action_manager.accept()
 
+    def _following(self) -> tuple[str, ...]:
+        return self.action_manager.following
+
+    def _follow(self, control: torch.Tensor) -> torch.Tensor:
+        return self.action_manager.follow(control)
+
     def _terminations(self) -> tuple[torch.Tensor, torch.Tensor]:
         # The first phase that sees the new state and the new step count.
+        self.trackers.advance()
         self.curriculum_manager.compute_step()
         return self.termination_manager.compute()
 
@@ -236,6 +250,8 @@ class ManagerBasedRlEnv(TorchEnv):
         self.recorder_manager.record_pre_reset(ids)
 
     def _clear_rows(self, ids: torch.Tensor) -> EpisodeLog:
+        self.trackers.reset_resolved(ids)
+        self.encoders.reset_resolved(ids)
         log: EpisodeLog = self.command_manager.pop_log()  # they were drawn anew with the staged state
         for manager in self._managers:
             if manager is not self.command_manager:
@@ -256,7 +272,7 @@ class ManagerBasedRlEnv(TorchEnv):
     # ------------------------------------------------------------------ around both
 
     def _row_state_roots(self) -> dict[str, object]:
-        roots: dict[str, object] = {}
+        roots = self.trackers.row_state_roots() | self.encoders.row_state_roots()
         for manager in self._managers:
             roots |= manager.row_state_roots()
         if self._reset_owner is not None:
@@ -274,6 +290,7 @@ class ManagerBasedRlEnv(TorchEnv):
 
     def _recordable_calls(self) -> list[tuple[str, Callable[[], object]]]:
         return [
+            ("trackers", self.trackers.advance),
             *self.curriculum_manager.recordable_calls(),
             *self.termination_manager.recordable_calls(),
             *self.reward_manager.recordable_calls(),

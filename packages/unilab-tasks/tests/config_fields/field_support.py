@@ -44,6 +44,11 @@ def explode(env: ManagerBasedRlEnv) -> torch.Tensor:
     return values
 
 
+def often(env: ManagerBasedRlEnv) -> torch.Tensor:
+    """Whether a command is replaced, (N,) bool: in every third step of an episode."""
+    return env.episode_length % 3 == 0
+
+
 def lower(env: ManagerBasedRlEnv, env_ids: torch.Tensor, by: float = 0.01) -> None:
     """Places the root `by` m deeper."""
     data = env.scene["robot"].data

@@ -15,7 +15,7 @@ import mujoco_warp
 import pytest
 import torch
 import warp
-from field_support import OtherRecorder, OwnerCfg, everything, explode
+from field_support import OtherRecorder, OwnerCfg, everything, explode, often
 
 from unilab_core import (
     CapabilityError,
@@ -30,6 +30,7 @@ from unilab_core.factory import load_env_cfg
 from unilab_managers import (
     ConstantNoiseCfg,
     ManagerBasedRlEnvCfg,
+    ResampleConditionCfg,
     mdp,
 )
 from unilab_tasks.robots.quad12 import quad12
@@ -208,6 +209,7 @@ CHANGES: dict[str, Change] = {
         "metrics.rate.func": mdp.joint_speed,
         "metrics.rate.params.asset_cfg": SceneEntityCfg(joint_names=("FR_hip",)),
     },
+    "CommandTermCfg.resample_when": {"commands.twist.resample_when": ResampleConditionCfg(func=often)},
     "MetricsTermCfg.reduce": {"metrics.rate.reduce": "max"},
     "RecorderTermCfg.func": {"recorders.log.func": OtherRecorder},
     "RecorderTermCfg.params": {"recorders.log.params.rows": (0, 1)},
@@ -235,6 +237,13 @@ ELSEWHERE = {
     "NanGuardCfg.max_dumps": "test_a_nan_guard_changes_what_becomes_of_values_that_are_not_finite",
     "JointVelocityActionCfg.offset": "test_offsets_of_the_other_actions_move_the_robot",
     "JointEffortActionCfg.offset": "test_offsets_of_the_other_actions_move_the_robot",
+    "DcMotorActionCfg.saturation_effort": "test_a_field_of_a_motor_changes_what_it_gives",
+    "DcMotorActionCfg.velocity_limit": "test_a_field_of_a_motor_changes_what_it_gives",
+    "DcMotorActionCfg.effort_limit": "test_a_field_of_a_motor_changes_what_it_gives",
+    "DcMotorPositionActionCfg.stiffness": "test_a_field_of_a_motor_changes_what_it_gives",
+    "DcMotorPositionActionCfg.damping": "test_a_field_of_a_motor_changes_what_it_gives",
+    "DcMotorPositionActionCfg.offset": "test_a_field_of_a_motor_changes_what_it_gives",
+    "DcMotorEffortActionCfg.offset": "test_a_field_of_a_motor_changes_what_it_gives",
 }
 
 
@@ -351,6 +360,26 @@ def test_offsets_of_the_other_actions_move_the_robot():
     for kind in (mdp.JointVelocityActionCfg, mdp.JointEffortActionCfg):
         plain, moved = (everything().with_({"actions.joint_pos": kind(offset=x)}) for x in (0.0, 0.2))
         assert _seen(plain) != _seen(moved)
+
+
+CURVE = {"saturation_effort": 6.0, "velocity_limit": 1.5, "effort_limit": 4.0}
+POSITION = {"stiffness": 2.0, "damping": 0.5, "offset": 0.1}
+
+
+@pytest.mark.parametrize("field", [*CURVE, *POSITION, "effort offset"])
+def test_a_field_of_a_motor_changes_what_it_gives(field: str):
+    def seen(**changes: float) -> str:
+        if field == "effort offset":
+            action: Cfg = mdp.DcMotorEffortActionCfg(joint_names=("slider",), **CURVE, **changes)
+        else:
+            action = mdp.DcMotorPositionActionCfg(
+                joint_names=("slider",), **{**CURVE, **POSITION, "scale": 4.0, **changes}
+            )
+        cfg = load_env_cfg("cartpole-balance", num_envs=3)
+        return _seen(cfg.model_copy(update={"actions": {"force": action}}))
+
+    name = field.removeprefix("effort ")
+    assert seen() != seen(**{name: 1.25 * {**CURVE, **POSITION}[name]})
 
 
 # ---------------------------------------------------------------- all fields are above

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -35,7 +35,14 @@ class ActionTermCfg(Cfg):
 
 
 class ActionTerm(ABC):
-    """Some columns of the action, and the control columns that they drive."""
+    """Some columns of the action, and the control columns that they drive.
+
+    Attributes:
+        follows: Whether its control follows the state within a step, from substep to substep: a closed loop. Then every
+            substep of every term moves one control and one read, where otherwise a whole step does.
+    """
+
+    follows: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -63,6 +70,13 @@ class ActionTerm(ABC):
 
     def accept(self, actions: torch.Tensor) -> None:
         """The raw actions (N, dim), processed just before, are the ones of this step: state may change now."""
+
+    def follow(self) -> torch.Tensor:
+        """Returns the controls, (N, dim) float32, of the next substep, at the state now; for terms that follow it.
+
+        The accepted actions are those of the step, and reads are fresh; nothing may change.
+        """
+        raise NotImplementedError(f"{type(self).__name__} follows the state and does not implement follow()")
 
     def reset(self, env_ids: torch.Tensor) -> None:
         """Clears the rows' state, if the term has any."""
@@ -196,6 +210,22 @@ class ActionManager(ManagerBase):
         for name, term, actions in self._split(self.action):
             with named(_label(name)):
                 term.accept(actions)
+
+    @property
+    def following(self) -> tuple[str, ...]:
+        """Labels of the terms whose controls follow the state from substep to substep."""
+        return tuple(_label(name) for name, term in self._action_terms.items() if term.follows)
+
+    def follow(self, control: torch.Tensor) -> torch.Tensor:
+        """Returns the control, (N, nu) fresh, of the next substep, given that of the one before."""
+        control = control.clone()
+        for name, term in self._action_terms.items():
+            if term.follows:
+                with named(_label(name)):
+                    controls = term.follow()
+                check_value(controls, _label(name), torch.float32, self._env.num_envs, columns=True)
+                control[:, term.control_ids] = controls
+        return control
 
     def _reset_rows(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
         self.action[ids] = 0.0

@@ -12,7 +12,8 @@ from pydantic import Field, field_validator
 from unilab_core.errors import ConfigError, UnknownNameError, nearest
 from unilab_core.reset_selectors import ResetMaskBuffer, reset_env_ids_mask, resolve_reset_env_ids
 from unilab_core.timing import seconds_to_steps
-from unilab_managers.managers.manager_base import ManagerBase, Selector, check_value, named
+from unilab_managers.cfg.commands import ResampleConditionCfg
+from unilab_managers.managers.manager_base import BoundTerm, ManagerBase, Selector, check_value, named
 from unisim.config import Cfg
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class CommandTermCfg(Cfg):
     """Name of the entity it commands."""
     resampling_time_range: tuple[float, float]
     """Shortest and longest time for which a row keeps a command, s; drawn anew with every command."""
+    resample_when: ResampleConditionCfg | None = None
+    """What, beside the time, makes a row's command be drawn anew, for example that it is reached."""
     metrics_start_s: Annotated[float, Field(ge=0)] = 0.0
     """How much of an episode's beginning its metrics leave out, s."""
 
@@ -81,10 +84,17 @@ class CommandTerm(ABC):
         self._most = seconds_to_steps(longest, env.step_dt)
         self.steps_left = torch.full((n,), self._fewest, dtype=torch.int64, device=device)
         self.due = True
+        when, owner = cfg.resample_when, f"resample condition of {self.label}"
+        self._when = None if when is None else BoundTerm("resample_when", when, env, owner)
         # A term's own count, for `env.episode_length` may be set to what no row has lived through.
         self._age = torch.zeros(n, dtype=torch.int64, device=device)
         self._left_out = seconds_to_steps(cfg.metrics_start_s, env.step_dt) if cfg.metrics_start_s else 0
         self.metric_sums = torch.zeros(n, len(self.metric_names), device=device)
+
+    @property
+    def condition(self) -> object | None:
+        """The object of the config's condition where that is a class term."""
+        return None if self._when is None else self._when.instance
 
     @property
     @abstractmethod
@@ -116,8 +126,21 @@ class CommandTerm(ABC):
         """Adds this step's values to `metric_sums`; runs before the step redraws any command."""
 
     def _resample_condition(self) -> torch.Tensor | None:
-        """Returns which rows need a new command whatever their timers say, (N,) bool; None: only timers decide."""
+        """Returns which rows need a new command whatever their timers say, (N,) bool; None: only timers decide.
+
+        For commands that know by themselves; what `resample_when` of the config finds comes on top.
+        """
         return None
+
+    def _rows_by_condition(self) -> torch.Tensor | None:
+        """Returns which rows the command's own condition or the config's finds, (N,) bool; None: there is neither."""
+        n, found = self._env.num_envs, self._resample_condition()
+        if found is not None:
+            check_value(found, f"{self.label}: _resample_condition", torch.bool, n, columns=False)
+        if self._when is None:
+            return found
+        rows: torch.Tensor = check_value(self._when(), self._when.label, torch.bool, n, columns=False)
+        return rows if found is None else rows | found
 
     def reset(self, env_ids: Selector = None) -> dict[str, torch.Tensor]:
         """Ends the episodes of rows for this term: returns their metrics and draws new commands and timers.
@@ -138,6 +161,8 @@ class CommandTerm(ABC):
         log = self._episode_log(ids)
         self._age[ids] = 0
         self.metric_sums[ids] = 0.0
+        if self._when is not None:
+            self._when.reset(ids)
         self._resample(mask)
         if self._fewest == 1:
             self.due = True
@@ -151,11 +176,7 @@ class CommandTerm(ABC):
             if self._left_out:
                 self.metric_sums.masked_fill_((self._age <= self._left_out)[:, None], 0.0)
         self.steps_left -= 1
-        rows = self._resample_condition()
-        if rows is not None:
-            check_value(
-                rows, f"{self.label}: _resample_condition", torch.bool, self._env.num_envs, columns=False
-            )
+        rows = self._rows_by_condition()
         if self.due:
             over = self.steps_left <= 0
             rows = over if rows is None else rows | over
@@ -295,8 +316,12 @@ class CommandManager(ManagerBase):
 
     def row_state_roots(self) -> dict[str, object]:
         """Returns the manager and its terms by name; see `ManagerBase`."""
-        terms = {f"{self.owner}.{name}": term for name, term in self._command_terms.items()}
-        return super().row_state_roots() | terms
+        roots = super().row_state_roots()
+        for name, term in self._command_terms.items():
+            roots[f"{self.owner}.{name}"] = term
+            if term.condition is not None:
+                roots[f"{self.owner}.{name}.resample_when"] = term.condition
+        return roots
 
 
 def _check_command(term: CommandTerm, num_envs: int) -> None:

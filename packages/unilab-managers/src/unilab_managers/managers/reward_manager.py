@@ -22,7 +22,7 @@ class RewardManager(ManagerBase):
     A term of weight 0 is checked at construction and not evaluated afterwards.
     """
 
-    row_settings: ClassVar[tuple[str, ...]] = ("_dt", "_floor", "_full_episode", "_unused")
+    row_settings: ClassVar[tuple[str, ...]] = ("_dt", "_floor", "_full_episode", "_unused", "_columns")
     row_records: ClassVar[tuple[str, ...]] = ("_weights",)
 
     def __init__(
@@ -50,6 +50,7 @@ class RewardManager(ManagerBase):
         self._weights = {name: cfg.weight for name, cfg in terms.items()}
         # One column per term: what it added in this step, and over the episode.
         self._values = torch.zeros(n, len(terms), device=device)
+        self._columns = self._values.unbind(dim=1)  # views, made once
         self._sums = torch.zeros_like(self._values)
         self._total = torch.zeros(n, device=device)
         self._scales = torch.tensor([cfg.weight * self._dt for cfg in terms.values()], device=device)
@@ -92,9 +93,12 @@ class RewardManager(ManagerBase):
             ]
             # Through a new tensor: a term may return a view of what it added in the last step.
             torch.mul(torch.stack(values, dim=1), self._scales, out=self._values)
-            first, *others = self._values.unbind(dim=1)
-            self._total.copy_(first)
-            for column in others:  # one after the other: a sum of rows has no fixed order
+            first, *others = self._columns
+            if others:  # one after the other: a sum of rows has no fixed order
+                torch.add(first, others.pop(0), out=self._total)
+            else:
+                self._total.copy_(first)
+            for column in others:
                 self._total += column
             self._sums += self._values
         if self._floor is not None:

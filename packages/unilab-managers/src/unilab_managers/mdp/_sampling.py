@@ -17,6 +17,7 @@ __all__ = [
     "Sharing",
     "check_choice",
     "check_components",
+    "check_positive",
     "check_range",
     "combine",
     "quat_from_euler",
@@ -28,6 +29,17 @@ Range = tuple[float, float]
 Distribution = Literal["uniform", "log_uniform"]
 Operation = Literal["add", "scale", "abs"]
 Sharing = Literal["per_element", "shared"]
+
+
+def check_positive(**values: float) -> None:
+    """Checks that parameters are above 0.
+
+    Raises:
+        ValueError: One is not; the message names it.
+    """
+    for name, value in values.items():
+        if not value > 0.0:
+            raise ValueError(f"{name} is {value}, expected a number above 0")
 
 
 def check_range(name: str, limits: Range, distribution: Distribution = "uniform") -> None:
@@ -89,7 +101,10 @@ def sample_components(
     """
     draws = rng.uniform(0.0, 1.0, (count, len(keys)))
     for column, key in zip(draws.unbind(dim=1), keys, strict=True):
-        low, high = ranges.get(key, (0.0, 0.0))
+        if key not in ranges:
+            column.zero_()
+            continue
+        low, high = ranges[key]
         # Scalars: a tensor of bounds would be copied from the host in the middle of a step.
         column.mul_(high - low).add_(low)
     return draws

@@ -26,6 +26,7 @@ __all__ = [
     "event_params",
     "reward_params",
     "reward_weight",
+    "termination_params",
 ]
 
 Stage = Mapping[str, Any]
@@ -61,6 +62,19 @@ def reward_params(
     """
     del env_ids  # parameters are those of all rows
     _set_params(env.reward_manager, reward_name, _stages_to_set(env, stages, ("params",)))
+
+
+def termination_params(
+    env: ManagerBasedRlEnv, env_ids: torch.Tensor, termination_name: str, stages: Sequence[Stage]
+) -> None:
+    """Sets parameters of a termination by stages `{"step": 100, "params": {...}}`; others stay what they are.
+
+    Raises:
+        UnknownNameError: No such termination; the message lists the nearest.
+        ConfigError: A stage is not of this form, or the termination does not take its parameters.
+    """
+    del env_ids  # parameters are those of all rows
+    _set_params(env.termination_manager, termination_name, _stages_to_set(env, stages, ("params",)))
 
 
 def event_params(

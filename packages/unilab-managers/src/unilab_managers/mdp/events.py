@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,12 +31,46 @@ __all__ = [
     "reset_joints_by_offset",
     "reset_joints_by_scale",
     "reset_root_state_uniform",
+    "reset_to_default",
 ]
 
 _ROBOT = SceneEntityCfg()
 _LINEAR = ("x", "y", "z")
 _ANGULAR = ("roll", "pitch", "yaw")
 _POSE = (*_LINEAR, *_ANGULAR)
+
+
+def reset_to_default(
+    env: ManagerBasedRlEnv, env_ids: torch.Tensor, asset_cfg: SceneEntityCfg = _ROBOT
+) -> None:
+    """Stages an entity's default state: its joints, and its root where it is free, at rest.
+
+    A reset begins with it, so it is for an entity that an earlier event or the reset owner has put elsewhere, and for
+    mode `"interval"` or `"step"`, where it brings an object back in mid-episode.
+
+    Args:
+        env: The environment.
+        env_ids: (K,) rows.
+        asset_cfg: The entity; of its joints, those that are named.
+    """
+    entity = env.scene[asset_cfg.name]
+    ids, data = entity.joint_ids(asset_cfg), entity.data
+    if entity.joint_names:
+        pos, vel = data.default_joint_pos[env_ids][:, ids], data.default_joint_vel[env_ids][:, ids]
+        data.write_joint_state(pos, vel, env_ids, ids)
+    root = find(env.model_layout.entities, entity.name, "entity").root_joint
+    if root is not None:
+        joint = find(env.model_layout.joints, root, "joint")
+        pose = env.model_layout.default_qpos[joint.qpos_start : joint.qpos_start + joint.qpos_dim]
+        data.write_root_pose(_full(pose, env_ids), env_ids)
+        rest = _full((0.0, 0.0, 0.0), env_ids)
+        data.write_root_velocity(rest, rest, env_ids)
+
+
+def _full(row: Sequence[float], env_ids: torch.Tensor) -> torch.Tensor:
+    """Returns (K, len(row)) float32, every row the same; column by column, for a list would be copied from the host."""
+    columns = [torch.full_like(env_ids, value, dtype=torch.float32) for value in row]
+    return torch.stack(columns, dim=1)
 
 
 def reset_joints_by_offset(

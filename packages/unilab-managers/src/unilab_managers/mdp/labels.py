@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from unilab_core.entity_cfg import SceneEntityCfg
+from unilab_managers.mdp.frames import frame_names
 
 if TYPE_CHECKING:
     from unilab_managers.env import ManagerBasedRlEnv
@@ -17,9 +18,11 @@ __all__ = [
     "column_names",
     "column_unit",
     "fixed_columns",
+    "frame_columns",
     "joint_columns",
     "joint_units",
     "joint_velocity_units",
+    "sensor_columns",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -106,3 +109,24 @@ def action_columns(env: ManagerBasedRlEnv, **params: object) -> tuple[str, ...]:
 def command_columns(env: ManagerBasedRlEnv, command_name: str, **params: object) -> tuple[str, ...]:
     """Returns the labels of a command."""
     return env.command_manager.get_term(command_name).labels
+
+
+def frame_columns(*parts: str) -> ColumnNames:
+    """Returns a function that names the columns of the frames that `asset_cfg` means: `<frame>`, or `<frame>.<part>`.
+
+    Args:
+        *parts: What the columns of each frame are called; none where each frame has one column.
+    """
+
+    def named(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg, **params: object) -> tuple[str, ...]:
+        names = frame_names(env, asset_cfg)
+        return tuple(f"{name}.{part}" for name in names for part in parts) if parts else names
+
+    return named
+
+
+def sensor_columns(
+    env: ManagerBasedRlEnv, sensor_names: tuple[str, ...], **params: object
+) -> tuple[str, ...]:
+    """Returns the names of the sensors, one column each."""
+    return tuple(sensor_names)

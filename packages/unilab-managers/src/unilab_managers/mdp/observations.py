@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "base_ang_vel",
+    "base_height",
     "base_lin_vel",
     "generated_commands",
     "joint_pos",
@@ -29,6 +30,7 @@ __all__ = [
     "joint_vel",
     "joint_vel_rel",
     "last_action",
+    "previous_action",
     "projected_gravity",
 ]
 
@@ -48,6 +50,12 @@ def base_ang_vel(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> 
     return env.scene[asset_cfg.name].data.root_ang_vel_b
 
 
+@columns(unit="m", names=fixed_columns("z"))
+def base_height(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
+    """Returns how high the origin of the root frame is above the plane z = 0 of the world, (N, 1) m."""
+    return env.scene[asset_cfg.name].data.root_pos_w[:, 2:3]
+
+
 @columns(unit="", names=_XYZ)
 def projected_gravity(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
     """Returns the direction of gravity in the root's frame, (N, 3), of length 1; (0, 0, -1) when upright."""
@@ -55,18 +63,23 @@ def projected_gravity(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT
 
 
 @columns(unit=joint_units, names=joint_columns)
-def joint_pos(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
-    """Returns joint positions, (N, J) m or rad."""
+def joint_pos(
+    env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT, biased: bool = False
+) -> torch.Tensor:
+    """Returns joint positions, (N, J) m or rad; biased: as the encoders read, see `randomize_encoder_bias`."""
     entity = env.scene[asset_cfg.name]
-    return entity.data.joint_pos[:, entity.joint_ids(asset_cfg)]
+    positions = env.encoders.joint_pos(asset_cfg.name) if biased else entity.data.joint_pos
+    return positions[:, entity.joint_ids(asset_cfg)]
 
 
 @columns(unit=joint_units, names=joint_columns)
-def joint_pos_rel(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
-    """Returns joint positions relative to the default ones, (N, J) m or rad."""
+def joint_pos_rel(
+    env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT, biased: bool = False
+) -> torch.Tensor:
+    """Returns joint positions relative to the default ones, (N, J) m or rad; biased: as of `joint_pos`."""
     entity = env.scene[asset_cfg.name]
-    ids = entity.joint_ids(asset_cfg)
-    return entity.data.joint_pos[:, ids] - entity.data.default_joint_pos[:, ids]
+    default = entity.data.default_joint_pos[:, entity.joint_ids(asset_cfg)]
+    return joint_pos(env, asset_cfg, biased) - default
 
 
 @columns(unit=joint_velocity_units, names=joint_columns)
@@ -88,6 +101,12 @@ def joint_vel_rel(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) ->
 def last_action(env: ManagerBasedRlEnv) -> torch.Tensor:
     """Returns the raw action of this step, (N, A); zero right after a reset."""
     return env.action_manager.action
+
+
+@columns(unit="", names=action_columns)
+def previous_action(env: ManagerBasedRlEnv) -> torch.Tensor:
+    """Returns the raw action of the step before this one, (N, A); zero in the first step of an episode."""
+    return env.action_manager.prev_action
 
 
 @columns(unit="", names=command_columns)

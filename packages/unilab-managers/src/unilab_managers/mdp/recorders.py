@@ -22,9 +22,9 @@ __all__ = ["EpisodeRecorder"]
 _LOGGER = logging.getLogger(__name__)
 _VERSION = 1
 _FLAGS = ("terminated", "truncated")
-_OF_STEPS = ("actions", "rewards", *_FLAGS)
+_OF_STEPS = ("actions", "ctrl", "rewards", "reward_terms", *_FLAGS)
 """Fields that belong to a transition; all others to the moment after it, and to the start of the episode."""
-_FIELDS = ("obs", *_OF_STEPS, "qpos", "qvel")
+_FIELDS = ("obs", "actions", "rewards", *_FLAGS, "qpos", "qvel")
 
 
 class EpisodeRecorder:
@@ -34,12 +34,15 @@ class EpisodeRecorder:
     pickles, holds what was asked for:
 
     - per moment, (T + 1, dim) float32: `obs` and `critic`, as a policy had them (after noise, delay and history),
-      `qpos` and `qvel`;
-    - per transition: `actions` (T, A) float32, raw; `rewards` (T,) float32; `terminated` and `truncated` (T,) bool;
+      `qpos` and `qvel`, `commands`, those of all command terms side by side;
+    - per transition: `actions` (T, A) float32, raw; `ctrl` (T, nu) float32, what they made of it for the actuators;
+      `rewards` (T,) float32; `reward_terms` (T, R) float32, what each term added; `terminated` and `truncated` (T,)
+      bool;
 
     and always: `format` 1; `dt`, s per transition; `row`; `episode`, the number in the file's name; `complete`, false
-    where a manual reset or the end of the environment cut the episode short; and as text `obs_labels`,
-    `critic_labels`, `actions_labels` (one per column of what is there) and `joints`, in the order of `qpos`.
+    where a manual reset or the end of the environment cut the episode short; and as text `obs_labels` and so on (one
+    per column of what is there: observations, actions, ctrl, commands, reward_terms) and `joints`, in the order of
+    `qpos`.
 
     Episodes are gathered on the environment's device and copied to the host once, when they end. A file appears whole
     or not at all, and never replaces another: numbers that are taken are passed over, so several processes need a
@@ -64,7 +67,8 @@ class EpisodeRecorder:
             env: The environment.
             folder: Where the files go.
             rows: Rows of the environment.
-            fields: What to record; of observations, groups that the environment has.
+            fields: What to record; of observations, groups that the environment has; `ctrl`, `commands` and
+                `reward_terms` only where asked for.
             max_episodes: How many files to write at most; None: no limit.
             max_steps: The longest episode there is room for, steps; None: the environment's time limit. A longer one,
                 of an environment that does not end there, is not written.
@@ -128,10 +132,13 @@ class EpisodeRecorder:
         state = self._env.state
         steps = {
             "actions": self._env.action_manager.action,
+            "ctrl": self._env.state_column("ctrl"),
             "rewards": state.reward.unsqueeze(1),
             "terminated": state.terminated.unsqueeze(1),
             "truncated": state.truncated.unsqueeze(1),
         }
+        if "reward_terms" in self._layout:
+            steps["reward_terms"] = torch.stack(tuple(self._env.reward_manager.term_values().values()), dim=1)
         self._put(self._slots, {**state.obs, **steps})
 
     def record_post_reset(self, env_ids: torch.Tensor) -> None:
@@ -161,6 +168,9 @@ class EpisodeRecorder:
         for name in ("qpos", "qvel"):
             if name in self._layout:
                 found[name] = self._env.state_column(name)
+        if "commands" in self._layout:
+            manager = self._env.command_manager
+            found["commands"] = torch.cat([manager.get_command(n) for n in manager.active_terms], dim=1)
         frame = torch.cat([found[name][self._index] for name in self._layout], dim=1)
         frame = frame.to(self._store.dtype)  # flags alone are bool
         self._store.view(-1, frame.shape[1]).index_copy_(0, slots, frame)
@@ -194,13 +204,21 @@ class EpisodeRecorder:
         self._written += 1
 
     def _about(self, row: int) -> dict[str, Any]:
-        labels = {**self._env.observation_manager.labels(), "actions": self._env.action_manager.labels}
+        env = self._env
+        commands = env.command_manager.labels().items()
+        labels = {
+            **env.observation_manager.labels(),
+            "actions": env.action_manager.labels,
+            "ctrl": tuple(actuator.name for actuator in env.model_layout.actuators),
+            "commands": tuple(f"{name}[{label}]" for name, found in commands for label in found),
+            "reward_terms": env.reward_manager.active_terms,
+        }
         return {
             "format": _VERSION,
-            "dt": self._env.step_dt,
+            "dt": env.step_dt,
             "row": row,
             "episode": self._number,
-            "joints": [joint.name for joint in self._env.model_layout.joints],
+            "joints": [joint.name for joint in env.model_layout.joints],
             **{f"{name}_labels": list(names) for name, names in labels.items() if name in self._fields},
         }
 
@@ -221,8 +239,12 @@ class EpisodeRecorder:
 def _widths(env: ManagerBasedRlEnv) -> dict[str, int]:
     """Returns every field that can be recorded and how many columns it has."""
     model = env.model_layout
-    steps = {"actions": env.num_actions, "rewards": 1, "terminated": 1, "truncated": 1}
-    return {**env.obs_groups_spec, **steps, "qpos": model.nq, "qvel": model.nv}
+    steps = {"actions": env.num_actions, "ctrl": model.nu, "rewards": 1, "terminated": 1, "truncated": 1}
+    # What an environment does not have cannot be recorded.
+    commands = sum(map(len, env.command_manager.labels().values()))
+    others = {"commands": commands, "reward_terms": len(env.reward_manager.active_terms)}
+    others = {name: width for name, width in others.items() if width}
+    return {**env.obs_groups_spec, **steps, **others, "qpos": model.nq, "qvel": model.nv}
 
 
 def _save(path: Path, arrays: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Reward terms: each returns (N,) float32, before its weight.
+"""Reward terms of the base and of posture: each returns (N,) float32, before its weight. Others: `rewards_*`.
 
 `v` and `w` below are linear and angular velocity of the root in its own frame, `c` is a velocity command
 (vx m/s, vy m/s, wz rad/s), `g` the direction of gravity in the root's frame, `q` joint positions, `a` the raw action.
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from unilab_core.entity_cfg import SceneEntityCfg, match_names
+from unilab_managers.mdp._sampling import check_positive
+from unilab_managers.mdp.frames import frames
 
 if TYPE_CHECKING:
     from unilab_managers.cfg.rewards import RewardTermCfg
@@ -20,17 +22,34 @@ if TYPE_CHECKING:
 __all__ = [
     "action_rate_l2",
     "ang_vel_xy_l2",
+    "base_height_exp",
+    "base_height_l2",
+    "body_orientation_l2",
     "flat_orientation_l2",
     "is_alive",
     "is_terminated",
     "joint_pos_limits",
     "joint_posture_exp",
     "lin_vel_z_l2",
+    "terminated_by",
     "track_ang_vel_z_exp",
+    "track_ang_vel_z_world_exp",
     "track_lin_vel_xy_exp",
+    "track_lin_vel_xy_yaw_exp",
+    "upright_exp",
 ]
 
 _ROBOT = SceneEntityCfg()
+
+
+def _bell(squared: torch.Tensor, std: float) -> torch.Tensor:
+    """Returns exp(-squared / std^2).
+
+    Raises:
+        ValueError: `std` is not above 0.
+    """
+    check_positive(std=std)
+    return torch.exp(squared / -(std**2))
 
 
 def track_lin_vel_xy_exp(
@@ -38,7 +57,7 @@ def track_lin_vel_xy_exp(
 ) -> torch.Tensor:
     """Returns exp(-((v_x - c_x)^2 + (v_y - c_y)^2) / std^2), (N,) in (0, 1]; `std` in m/s."""
     error = env.scene[asset_cfg.name].data.root_lin_vel_b[:, :2] - _command(env, command_name)[:, :2]
-    return torch.exp(error.square().sum(dim=-1) / -(std**2))
+    return _bell(error.square().sum(dim=-1), std)
 
 
 def track_ang_vel_z_exp(
@@ -46,12 +65,65 @@ def track_ang_vel_z_exp(
 ) -> torch.Tensor:
     """Returns exp(-(w_z - c_z)^2 / std^2), (N,) in (0, 1]; `std` in rad/s."""
     error = env.scene[asset_cfg.name].data.root_ang_vel_b[:, 2] - _command(env, command_name)[:, 2]
-    return torch.exp(error.square() / -(std**2))
+    return _bell(error.square(), std)
+
+
+def track_lin_vel_xy_yaw_exp(
+    env: ManagerBasedRlEnv, command_name: str, std: float, asset_cfg: SceneEntityCfg = _ROBOT
+) -> torch.Tensor:
+    """Returns `track_lin_vel_xy_exp` of the horizontal velocity along the heading, (N,) in (0, 1]; `std` in m/s.
+
+    Unlike in the body's own frame, leaning neither adds to nor takes from the velocity: for bodies that pitch and roll.
+    """
+    data = env.scene[asset_cfg.name].data
+    velocity, heading, command = data.root_lin_vel_w, data.heading_w, _command(env, command_name)
+    cos, sin = heading.cos(), heading.sin()
+    forward = cos * velocity[:, 0] + sin * velocity[:, 1] - command[:, 0]
+    left = cos * velocity[:, 1] - sin * velocity[:, 0] - command[:, 1]
+    return _bell((forward.square() + left.square()), std)
+
+
+def track_ang_vel_z_world_exp(
+    env: ManagerBasedRlEnv, command_name: str, std: float, asset_cfg: SceneEntityCfg = _ROBOT
+) -> torch.Tensor:
+    """Returns exp(-(w_z - c_z)^2 / std^2) with w_z about the world's z, (N,) in (0, 1]; `std` in rad/s."""
+    error = env.scene[asset_cfg.name].data.root_ang_vel_w[:, 2] - _command(env, command_name)[:, 2]
+    return _bell(error.square(), std)
 
 
 def flat_orientation_l2(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
     """Returns g_x^2 + g_y^2, (N,): the squared sine of the tilt."""
     return env.scene[asset_cfg.name].data.projected_gravity_b[:, :2].square().sum(dim=-1)
+
+
+def upright_exp(env: ManagerBasedRlEnv, std: float, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
+    """Returns exp(-|g - (0, 0, -1)|^2 / std^2), (N,) in (0, 1]; of a small tilt the distance is its angle, rad."""
+    # For a unit vector |g - (0, 0, -1)|^2 is 2 (1 + g_z).
+    lean = env.scene[asset_cfg.name].data.projected_gravity_b[:, 2] + 1.0
+    check_positive(std=std)
+    return torch.exp(lean * (-2.0 / std**2))
+
+
+def body_orientation_l2(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg) -> torch.Tensor:
+    """Returns the sum over the bodies or sites of `asset_cfg` of the squared sine of their z axis' tilt, (N,)."""
+    w, x, y, z = frames(env, asset_cfg).quat_w.unbind(dim=-1)
+    # The last row of the rotation matrix: the world's z axis in the frame of the body.
+    tilt = (2.0 * (x * z - w * y)).square() + (2.0 * (y * z + w * x)).square()
+    return tilt.sum(dim=1)
+
+
+def base_height_l2(
+    env: ManagerBasedRlEnv, target_height: float, asset_cfg: SceneEntityCfg = _ROBOT
+) -> torch.Tensor:
+    """Returns (z - target_height)^2 of the root frame's origin in the world, (N,) m^2; `target_height` in m."""
+    return (env.scene[asset_cfg.name].data.root_pos_w[:, 2] - target_height).square()
+
+
+def base_height_exp(
+    env: ManagerBasedRlEnv, target_height: float, std: float, asset_cfg: SceneEntityCfg = _ROBOT
+) -> torch.Tensor:
+    """Returns exp(-(z - target_height)^2 / std^2), (N,) in (0, 1]; heights and `std` in m."""
+    return _bell(base_height_l2(env, target_height, asset_cfg), std)
 
 
 def lin_vel_z_l2(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
@@ -81,6 +153,19 @@ def is_terminated(env: ManagerBasedRlEnv) -> torch.Tensor:
     calls bad.
     """
     return env.state.terminated.float()
+
+
+def terminated_by(env: ManagerBasedRlEnv, term_names: tuple[str, ...]) -> torch.Tensor:
+    """Returns how many of some termination terms fired in this step, (N,).
+
+    Raises:
+        UnknownNameError: There is no such term; the message lists the nearest.
+        ValueError: No names.
+    """
+    if not term_names:
+        raise ValueError("term_names is empty, expected at least one termination term")
+    fired = [env.termination_manager.get_term(name) for name in term_names]
+    return torch.stack(fired, dim=1).sum(dim=1).float()
 
 
 class joint_pos_limits:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from unilab_managers.mdp.labels import columns, fixed_columns
+
 if TYPE_CHECKING:
     from unilab_managers import ManagerBasedRlEnv
 
@@ -25,6 +27,7 @@ def _slider_and_hinge(env: ManagerBasedRlEnv) -> tuple[torch.Tensor, torch.Tenso
     return data.joint_pos[:, 0], data.joint_pos[:, 1], data.joint_vel[:, 1]
 
 
+@columns(unit="", names=fixed_columns("cos", "sin"))
 def pole_angle_cos_sin(env: ManagerBasedRlEnv) -> torch.Tensor:
     """Returns cosine and sine of the pole's angle, (N, 2); (1, 0) when upright."""
     _, angle, _ = _slider_and_hinge(env)

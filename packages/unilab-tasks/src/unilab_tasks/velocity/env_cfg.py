@@ -17,11 +17,12 @@ from unilab_managers import (
 )
 from unilab_managers.mdp import events, observations, randomization, rewards, terminations
 from unilab_managers.mdp.actions import JointPositionActionCfg
-from unilab_managers.mdp.commands import UniformVelocityCommandCfg
+from unilab_managers.mdp.commands import GaitClockCfg, UniformVelocityCommandCfg
+from unilab_managers.mdp.observations_feet import foot_contact, foot_height
+from unilab_managers.mdp.rewards_gait import feet_gait
 from unilab_tasks.robots.ground import build_ground
 from unilab_tasks.robots.quad12 import FEET, LEGS, quad12
 from unilab_tasks.robots.quad12_tables import GO1_LIKE
-from unilab_tasks.velocity.mdp import GaitClockCfg, foot_clearances, foot_contacts, gait
 from unisim import ContactSensorCfg, EntityCfg, SceneCfg, SimCfg
 
 __all__ = ["evaluation", "velocity_flat_quadruped"]
@@ -127,9 +128,9 @@ def _observations() -> dict[str, ObservationTermCfg]:
 def _privileged() -> dict[str, ObservationTermCfg]:
     """What only the simulation knows."""
     return {
-        "foot_contacts": ObservationTermCfg(func=foot_contacts, params={"sensor_names": _CONTACTS}),
+        "foot_contacts": ObservationTermCfg(func=foot_contact, params={"sensor_names": _CONTACTS}),
         "foot_clearances": ObservationTermCfg(
-            func=foot_clearances, params={"asset_cfg": _FEET, "radius": _FOOT_RADIUS}
+            func=foot_height, params={"asset_cfg": _FEET, "radius": _FOOT_RADIUS}
         ),
     }
 
@@ -143,7 +144,7 @@ def _rewards() -> dict[str, RewardTermCfg]:
             func=rewards.track_ang_vel_z_exp, weight=1.0, params={**_TWIST, "std": 0.5}
         ),
         "gait": RewardTermCfg(
-            func=gait,
+            func=feet_gait,
             weight=2.0,
             params={
                 "clock": "gait",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import torch
 from pydantic import Field, model_validator
@@ -17,17 +17,22 @@ from unilab_managers.mdp.actions.joint_names import by_joint, driven_joints
 
 if TYPE_CHECKING:
     from unilab_core.env import TorchEnv
+    from unilab_managers.env import ManagerBasedRlEnv
 
 __all__ = [
+    "AffineJointTerm",
     "JointActionCfg",
     "JointActionTerm",
     "JointEffortActionCfg",
     "JointPositionActionCfg",
     "JointRelativePositionActionCfg",
     "JointVelocityActionCfg",
+    "PerJoint",
+    "PositionJointTerm",
 ]
 
 PerJoint = float | dict[str, float]
+"""One number for all joints of a term, or by full-match regular expression of their names."""
 Bounds = tuple[float, float]
 Steps = Annotated[int, Field(ge=0)]
 
@@ -65,7 +70,11 @@ class JointActionCfg(ActionTermCfg):
 
 
 class JointPositionActionCfg(JointActionCfg):
-    """Sets targets of position actuators, m or rad."""
+    """Sets targets of position actuators, m or rad, as their joints' encoders read.
+
+    Where `mdp.randomize_encoder_bias` makes an encoder read b too much, the joint is driven to target - b, behind the
+    clip: the drive knows the joint by its encoder only.
+    """
 
     offset: Literal["default"] | PerJoint = "default"
     """`"default"`: the joint's default position, so that an action of 0 holds the default pose; one number for all; or
@@ -73,11 +82,14 @@ class JointPositionActionCfg(JointActionCfg):
 
     def make(self, env: TorchEnv, name: str) -> JointActionTerm:
         """Returns the term; see `ActionTermCfg`."""
-        return _PositionTerm(self, env, name, {} if self.offset == "default" else self.offset)
+        return PositionJointTerm(self, env, name, {} if self.offset == "default" else self.offset)
 
 
 class JointRelativePositionActionCfg(JointActionCfg):
-    """Sets targets of position actuators, m or rad, relative to where the joint is: position + action x scale."""
+    """Sets targets of position actuators, m or rad, relative to where the joint is: position + action x scale.
+
+    What an encoder reads wrong cancels out: it is in the reading that the action is added to, and in the target.
+    """
 
     def make(self, env: TorchEnv, name: str) -> JointActionTerm:
         """Returns the term; see `ActionTermCfg`."""
@@ -92,7 +104,7 @@ class JointVelocityActionCfg(JointActionCfg):
 
     def make(self, env: TorchEnv, name: str) -> JointActionTerm:
         """Returns the term; see `ActionTermCfg`."""
-        return _AffineTerm(self, env, name, self.offset)
+        return AffineJointTerm(self, env, name, self.offset)
 
 
 class JointEffortActionCfg(JointActionCfg):
@@ -103,7 +115,7 @@ class JointEffortActionCfg(JointActionCfg):
 
     def make(self, env: TorchEnv, name: str) -> JointActionTerm:
         """Returns the term; see `ActionTermCfg`."""
-        return _AffineTerm(self, env, name, self.offset)
+        return AffineJointTerm(self, env, name, self.offset)
 
 
 class JointActionTerm(ActionTerm):
@@ -123,13 +135,18 @@ class JointActionTerm(ActionTerm):
         self._scale = self._resolve("scale", cfg.scale, [1.0] * len(self.labels), env)
         if bool((self._scale == 0).any()):
             raise ConfigError(f"{self._owner}: a scale of 0 makes its action column dead")
-        ranges = torch.stack(self._joints.ranges, dim=1).tolist()
+        ranges = self._unnamed_bounds()
         bounds = (
             ranges if cfg.clip is None else by_joint(cfg.clip, self.labels, ranges, f"{self._owner}: clip")
         )
         self._low, self._high = torch.tensor(bounds, device=env.device).unbind(dim=1)
         self._is_limited = any(math.isfinite(bound) for pair in bounds for bound in pair)
         self._delay = _Delay(cfg, env, len(self.labels)) if cfg.delay_max_lag else None
+
+    def _unnamed_bounds(self) -> list[Bounds]:
+        """What targets of joints are clipped to that no setting names: the range of the actuator."""
+        lows, highs = (bound.tolist() for bound in self._joints.ranges)
+        return list(zip(lows, highs, strict=True))
 
     def _resolve(self, field: str, values: PerJoint, others: Sequence[float], env: TorchEnv) -> torch.Tensor:
         """Returns (dim,) float32: a setting of every column."""
@@ -162,10 +179,18 @@ class JointActionTerm(ActionTerm):
 
     @abstractmethod
     def _targets(self, actions: torch.Tensor) -> torch.Tensor:
-        """Returns the controls, (N, dim) fresh, of raw actions (N, dim), before the clip."""
+        """Returns the targets, (N, dim) fresh, of raw actions (N, dim), before the clip."""
 
     def process(self, actions: torch.Tensor) -> torch.Tensor:
         """Returns the controls; see `ActionTerm`."""
+        return self._driven(self._arriving(actions))
+
+    def _driven(self, targets: torch.Tensor) -> torch.Tensor:
+        """Returns the controls of clipped targets, (N, dim): here these are the same."""
+        return targets
+
+    def _arriving(self, actions: torch.Tensor) -> torch.Tensor:
+        """Returns the clipped targets, (N, dim) fresh, that arrive in a step in which `actions` are sent."""
         if self._delay is not None:
             actions = self._delay.arriving(actions)
         targets = self._targets(actions)
@@ -184,7 +209,7 @@ class JointActionTerm(ActionTerm):
             self._delay.reset(env_ids)
 
 
-class _AffineTerm(JointActionTerm):
+class AffineJointTerm(JointActionTerm):
     """action x scale + offset."""
 
     def __init__(self, cfg: JointActionCfg, env: TorchEnv, name: str, offset: PerJoint) -> None:
@@ -210,13 +235,28 @@ class _AffineTerm(JointActionTerm):
         return torch.addcmul(self._offset, actions, self._scale)
 
 
-class _PositionTerm(_AffineTerm):
+class PositionJointTerm(AffineJointTerm):
     """action x scale + offset, which is the default position of joints that nothing else is said of."""
+
+    def __init__(self, cfg: JointActionCfg, env: TorchEnv, name: str, offset: PerJoint) -> None:
+        """Resolves names and settings."""
+        super().__init__(cfg, env, name, offset)
+        # Looked into in every step, for events are made after actions.
+        self._encoders = cast("ManagerBasedRlEnv", env).encoders
 
     def _unnamed_offsets(self) -> list[float]:
         joints = self._joints
         default: list[float] = joints.entity.data.default_joint_pos[0, joints.joint_ids].tolist()
         return default
+
+    def _encoder_bias(self) -> torch.Tensor | None:
+        """Returns what the encoders of the joints read too much, (N, dim); None where they are exact."""
+        bias = self._encoders.bias(self._cfg.entity)
+        return None if bias is None else bias[:, self._joints.joint_ids]
+
+    def _driven(self, targets: torch.Tensor) -> torch.Tensor:
+        bias = self._encoder_bias()
+        return targets if bias is None else targets - bias
 
 
 class _RelativePositionTerm(JointActionTerm):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
@@ -15,8 +16,9 @@ from unilab_managers.mdp.commands.ranges import Range, UniformRanges
 
 if TYPE_CHECKING:
     from unilab_core.env import TorchEnv
+    from unilab_managers.env import ManagerBasedRlEnv
 
-__all__ = ["UniformPoseCommand", "UniformPoseCommandCfg"]
+__all__ = ["UniformPoseCommand", "UniformPoseCommandCfg", "pose_reached"]
 
 _AXES = ("pos_x", "pos_y", "pos_z", "roll", "pitch", "yaw")
 
@@ -99,7 +101,8 @@ class UniformPoseCommand(CommandTerm):
         pose = torch.cat([drawn[:, :3], quat_from_euler(drawn[:, 3:])], dim=1)
         self._command.copy_(torch.where(reset_mask[:, None], pose, self._command))
 
-    def _update_metrics(self) -> None:
+    def errors(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns how far the body is from the command now, (N,) m, and by which angle turned from it, (N,) rad."""
         data = self.entity.data
         body = data.bodies(self._body)
         pos, quat = body.pos_w[:, 0], body.quat_w[:, 0]
@@ -109,5 +112,37 @@ class UniformPoseCommand(CommandTerm):
         turn = quat_mul(quat_conjugate(self._command[:, 3:]), quat)
         # An arc cosine would lose half of the digits near 0.
         angle = 2.0 * torch.atan2(turn[:, 1:].norm(dim=1), turn[:, 0].abs())
-        self.metric_sums[:, 0] += (self._command[:, :3] - pos).norm(dim=1)
+        return (self._command[:, :3] - pos).norm(dim=1), angle
+
+    def _update_metrics(self) -> None:
+        distance, angle = self.errors()
+        self.metric_sums[:, 0] += distance
         self.metric_sums[:, 1] += angle
+
+
+def pose_reached(
+    env: ManagerBasedRlEnv,
+    command_name: str,
+    distance: float | None = None,
+    angle: float | None = None,
+) -> torch.Tensor:
+    """Returns where a body has reached its commanded pose, (N,) bool: for `resample_when`, a reward or a termination.
+
+    Args:
+        env: The environment.
+        command_name: A `UniformPoseCommand`.
+        distance: Within how many m of the position; None: wherever it is.
+        angle: Within how many rad of the orientation; None: however it is turned.
+
+    Raises:
+        ValueError: Neither is given.
+        ConfigError: The command is no pose.
+    """
+    if distance is None and angle is None:
+        raise ValueError("neither distance nor angle is given")
+    term = env.command_manager.get_term(command_name)
+    if not isinstance(term, UniformPoseCommand):
+        raise ConfigError(f"{term.label} is a {type(term).__name__}, expected a UniformPoseCommand")
+    bounds = (math.inf if bound is None else bound for bound in (distance, angle))
+    near, aligned = (error <= bound for error, bound in zip(term.errors(), bounds, strict=True))
+    return near & aligned

@@ -1,4 +1,4 @@
-"""The gait clock and what is rewarded by it, on a scripted fake with numbers worked out by hand."""
+"""The gait clock and what is rewarded and shown by it, on a scripted fake with numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from unilab_managers import (
     RewardTermCfg,
 )
 from unilab_managers.mdp.actions import JointEffortActionCfg
-from unilab_managers.mdp.commands import UniformVelocityCommandCfg
+from unilab_managers.mdp.commands import GaitClock, GaitClockCfg, UniformVelocityCommandCfg
 from unilab_managers.mdp.observations import generated_commands
-from unilab_tasks.velocity.mdp import GaitClock, GaitClockCfg, foot_clearances, foot_contacts, gait
+from unilab_managers.mdp.observations_feet import foot_contact, foot_height, gait_phase
+from unilab_managers.mdp.rewards_gait import feet_gait, feet_gait_contact
 from unisim import SimCfg
+from unisim.model_layout import ContactLayout
 from unisim.testing import FakeBackend, make_layout
 
 DT = 0.02
@@ -87,7 +89,7 @@ def walker(
         joints=("robot/hip",),
         actuated=("robot/hip",),
         sites=tuple(f"robot/{foot}" for foot in FEET),
-        sensors={name: (1, "acceleration") for name in SENSORS},
+        contacts={name: ContactLayout(("found",)) for name in SENSORS},
         free_root=True,
     )
     cfg = ManagerBasedRlEnvCfg(
@@ -97,9 +99,9 @@ def walker(
             "obs": ObservationGroupCfg(
                 terms={
                     "clock": ObservationTermCfg(func=generated_commands, params={"command_name": "clock"}),
-                    "contacts": ObservationTermCfg(func=foot_contacts, params={"sensor_names": SENSORS}),
+                    "contacts": ObservationTermCfg(func=foot_contact, params={"sensor_names": SENSORS}),
                     "clearances": ObservationTermCfg(
-                        func=foot_clearances, params={"asset_cfg": SITES, "radius": RADIUS}
+                        func=foot_height, params={"asset_cfg": SITES, "radius": RADIUS}
                     ),
                 }
             )
@@ -115,7 +117,7 @@ def walker(
             ),
             "clock": GaitClockCfg(velocity_command="twist", frequency_hz=2.0),
         },
-        rewards={"gait": RewardTermCfg(func=gait, weight=1.0, params={**GAIT, **params})},
+        rewards={"gait": RewardTermCfg(func=feet_gait, weight=1.0, params={**GAIT, **params})},
         scale_rewards_by_dt=False,
         terminations={},
     )
@@ -147,7 +149,7 @@ def still(env: ManagerBasedRlEnv) -> torch.Tensor:
 
 def test_the_clock_shows_sine_and_cosine_of_its_phase_and_goes_on_by_the_time_of_a_step(
     made: Made, feed: Feed
-):
+) -> None:
     env = walker(made, feed, [WALK, WALK])
     set_phase(env, 0.0, 0.97)
     for step in (1, 2):
@@ -159,7 +161,7 @@ def test_the_clock_shows_sine_and_cosine_of_its_phase_and_goes_on_by_the_time_of
         assert env.observations()["obs"][:, :2].tolist() == clock_of(env).command.tolist()
 
 
-def test_the_clock_is_hidden_where_there_is_nothing_to_walk_for_and_runs_on(made: Made, feed: Feed):
+def test_the_clock_is_hidden_where_there_is_nothing_to_walk_for_and_runs_on(made: Made, feed: Feed) -> None:
     env = walker(made, feed, [WALK, STAND, NEARLY, (0.0, 0.0, -0.06)])
     set_phase(env, 0.25, 0.25, 0.25, 0.25)
     assert clock_of(env).moving.flatten().tolist() == [1.0, 0.0, 0.0, 1.0]
@@ -169,7 +171,7 @@ def test_the_clock_is_hidden_where_there_is_nothing_to_walk_for_and_runs_on(made
     assert clock_of(env).phase.tolist() == pytest.approx([0.29] * 4)
 
 
-def test_a_reset_draws_the_phase_of_its_rows_and_lets_no_time_pass(made: Made, feed: Feed):
+def test_a_reset_draws_the_phase_of_its_rows_and_lets_no_time_pass(made: Made, feed: Feed) -> None:
     env = walker(made, feed, [WALK] * 3)
     set_phase(env, 0.1, 0.2, 0.3)
     state = env.rng.get_state()
@@ -183,7 +185,7 @@ def test_a_reset_draws_the_phase_of_its_rows_and_lets_no_time_pass(made: Made, f
     )
 
 
-def test_phases_fill_the_circle(made: Made, feed: Feed):
+def test_phases_fill_the_circle(made: Made, feed: Feed) -> None:
     phases = clock_of(walker(made, feed, [WALK] * 500)).phase
     assert phases.min() < 0.02
     assert phases.max() > 0.98
@@ -202,7 +204,7 @@ def rewarded(env: ManagerBasedRlEnv, feed: Feed, left: Sequence[Any], right: Seq
 AIR, GROUND = False, True
 
 
-def test_the_foot_whose_turn_it_is_shall_be_lifted_and_the_other_stand(made: Made, feed: Feed):
+def test_the_foot_whose_turn_it_is_shall_be_lifted_and_the_other_stand(made: Made, feed: Feed) -> None:
     env = walker(made, feed, [WALK] * 6)
     set_phase(env, *[0.25] * 6)  # the left foot's sine is 1: all swing, 7 cm high; the right one's is -1
     left = [
@@ -226,14 +228,14 @@ def test_the_foot_whose_turn_it_is_shall_be_lifted_and_the_other_stand(made: Mad
     assert rewarded(env, feed, left, right) == pytest.approx(expected, abs=1e-5)
 
 
-def test_half_a_turn_later_it_is_the_other_foots_turn(made: Made, feed: Feed):
+def test_half_a_turn_later_it_is_the_other_foots_turn(made: Made, feed: Feed) -> None:
     env = walker(made, feed, [WALK] * 2)
     set_phase(env, 0.75, 0.75)
     up, down = (0.07, 0.0, 0.0, AIR), (0.0, 0.0, 0.0, GROUND)
     assert rewarded(env, feed, [down, up], [up, down]) == pytest.approx([1.0, 0.0], abs=1e-5)
 
 
-def test_between_swing_and_stance_both_count_by_their_shares(made: Made, feed: Feed):
+def test_between_swing_and_stance_both_count_by_their_shares(made: Made, feed: Feed) -> None:
     env = walker(made, feed, [WALK] * 2)
     phase = math.asin(0.125) / (
         2.0 * math.pi
@@ -246,14 +248,14 @@ def test_between_swing_and_stance_both_count_by_their_shares(made: Made, feed: F
     assert rewarded(env, feed, left, right) == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_robot_that_is_to_stand_shall_keep_all_feet_down(made: Made, feed: Feed):
+def test_a_robot_that_is_to_stand_shall_keep_all_feet_down(made: Made, feed: Feed) -> None:
     env = walker(made, feed, [STAND] * 2)
     set_phase(env, 0.25, 0.25)
     up, down = (0.07, 0.0, 0.0, AIR), (0.0, 0.0, 0.0, GROUND)
     assert rewarded(env, feed, [down, up], [down, down]) == pytest.approx([1.0, 0.5], abs=1e-6)
 
 
-def test_feet_are_shown_as_contacts_and_clearances(made: Made, feed: Feed):
+def test_feet_are_shown_as_contacts_and_clearances(made: Made, feed: Feed) -> None:
     env = walker(made, feed, [WALK])
     rewarded(env, feed, [(0.05, 0.0, 0.0, AIR)], [(-0.001, 0.0, 0.0, GROUND)])
     assert env.observations()["obs"][0, 2:].tolist() == pytest.approx([0.0, 1.0, 0.05, -0.001], abs=1e-6)
@@ -268,6 +270,97 @@ def test_feet_are_shown_as_contacts_and_clearances(made: Made, feed: Feed):
     )
 
 
-def test_feet_that_differ_in_number_are_refused(made: Made, feed: Feed):
+def test_feet_that_differ_in_number_are_refused(made: Made, feed: Feed) -> None:
     with pytest.raises(ConfigError, match=r"rewards term 'gait'.*'sensor_names': 1.*'offsets': 2"):
         walker(made, feed, [WALK], sensor_names=("left_contact",))
+
+
+# ---------------------------------------------------------------- phases and contacts alone
+
+
+def lone(
+    made: Made,
+    feed: Feed,
+    commands: Sequence[tuple[float, float, float]],
+    reward: RewardTermCfg,
+    **observations: ObservationTermCfg,
+) -> ManagerBasedRlEnv:
+    """Returns a walker with another reward, and with these observations if there are any."""
+    env = walker(made, feed, commands)
+    changes: dict[str, Any] = {"rewards": {"term": reward}}
+    if observations:
+        changes["observations"] = {"obs": ObservationGroupCfg(terms=observations)}
+    backend = FakeBackend(env.model_layout, len(commands), script=feed)
+    env = ManagerBasedRlEnv(env.cfg.model_copy(update=changes), backend=backend)
+    made.append(env)
+    env.reset()
+    return env
+
+
+TOUCH: dict[str, Any] = {"clock": "clock", "offsets": (0.0, 0.5), "sensor_names": SENSORS}
+
+
+def test_each_foot_is_shown_its_own_phase_and_nothing_where_the_robot_is_to_stand(
+    made: Made, feed: Feed
+) -> None:
+    phases = ObservationTermCfg(func=gait_phase, params={"clock": "clock", "offsets": (0.0, 0.25)})
+    touch = RewardTermCfg(func=feet_gait_contact, weight=1.0, params=TOUCH)
+    env = lone(made, feed, [WALK, STAND], touch, phase=phases)
+    set_phase(env, 0.06, 0.06)
+    env.step(still(env))  # 2 Hz x 0.02 s: to 0.1
+    sin, cos = math.sin(0.2 * math.pi), math.cos(0.2 * math.pi)
+    expected = [[sin, cos, cos, -sin], [0.0] * 4]  # a quarter of a turn ahead
+    assert env.observations()["obs"].tolist() == [pytest.approx(row, abs=1e-6) for row in expected]
+    labels = ("phase[sin(0)]", "phase[sin(0.25)]", "phase[cos(0)]", "phase[cos(0.25)]")
+    assert env.describe().observations["obs"] == labels
+
+
+@pytest.mark.parametrize(
+    ("stance_share", "expected"), [(0.5, [1.0, 0.5, 0.5, 0.0, 1.0]), (0.7, [1.0, 0.5, 0.5, 0.0, 1.0])]
+)
+def test_feet_shall_touch_when_it_is_their_turn(
+    made: Made, feed: Feed, stance_share: float, expected: list[float]
+) -> None:
+    term = RewardTermCfg(func=feet_gait_contact, weight=1.0, params={**TOUCH, "stance_share": stance_share})
+    env = lone(made, feed, [WALK] * 4 + [STAND], term)
+    set_phase(env, *[0.25] * 5)  # the left foot's swing, the right one's stance
+    up, down = (0.07, 0.0, 0.0, AIR), (0.0, 0.0, 0.0, GROUND)
+    assert rewarded(env, feed, [up, up, down, down, down], [down, up, down, up, down]) == expected
+
+
+def test_a_longer_stance_begins_the_swing_later(made: Made, feed: Feed) -> None:
+    phase = 0.08  # a sine of 0.48: between those at which a swing begins at shares of 1/2 (0) and 0.7 (0.59)
+    up, down = (0.07, 0.0, 0.0, AIR), (0.0, 0.0, 0.0, GROUND)
+    got = []
+    for share in (0.5, 0.7):
+        params = {**TOUCH, "stance_share": share}
+        env = lone(made, feed, [WALK], RewardTermCfg(func=feet_gait_contact, weight=1.0, params=params))
+        set_phase(env, phase)
+        got.append(rewarded(env, feed, [up], [down]))
+    assert got == [[1.0], [0.5]]
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"clock": "twist"}, "clock 'twist' is a UniformVelocityCommand, expected a GaitClock"),
+        ({"clock": "clok"}, "unknown term 'clok'; did you mean 'clock'"),
+        ({"offsets": (0.0,)}, r"feet differ in number: \{'sensor_names': 2, 'offsets': 1\}"),
+        ({"stance_share": 1.0}, "stance_share is 1.0, expected 0 < stance_share < 1"),
+    ],
+)
+def test_a_gait_that_cannot_be_is_refused(
+    made: Made, feed: Feed, params: Mapping[str, Any], message: str
+) -> None:
+    term = RewardTermCfg(func=feet_gait_contact, weight=1.0, params={**TOUCH, **params})
+    with pytest.raises(ConfigError, match=f"rewards term 'term'.*{message}"):
+        lone(made, feed, [WALK], term)
+
+
+def test_a_phase_for_no_foot_is_refused(made: Made, feed: Feed) -> None:
+    term = RewardTermCfg(func=feet_gait_contact, weight=1.0, params=TOUCH)
+    phases = ObservationTermCfg(func=gait_phase, params={"clock": "clock", "offsets": ()})
+    with pytest.raises(
+        ConfigError, match="observations.obs term 'phase'.*offsets is empty, expected one per foot"
+    ):
+        lone(made, feed, [WALK], term, phase=phases)
