@@ -95,6 +95,7 @@ def dag(session: nox.Session) -> None:
     session.run("lint-imports", "--no-cache", "--no-logo", env=path)
     session.run("python", "scripts/check_imports.py")
     session.run("python", "scripts/check_names.py")
+    session.run("python", "scripts/check_template.py")
     session.run("python", "scripts/check_versions.py")
     session.run("pytest", "-q", "scripts/tests", *session.posargs)
 
@@ -103,7 +104,7 @@ def dag(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """Static types, strict, with every extra installed."""
     sync(session, "--all-packages", "--all-extras", "--group", "types")
-    session.run("mypy", *SOURCES, "scripts", "dev.py", *session.posargs)
+    session.run("mypy", *SOURCES, "examples/downstream/src", "scripts", "dev.py", *session.posargs)
 
 
 @nox.session
@@ -152,16 +153,7 @@ def example(session: nox.Session) -> None:
 def wheels(session: nox.Session) -> None:
     """Each layer alone, from its wheel, in an environment that never saw this checkout."""
     place = Path(session.create_tmp())
-    dist, constraints = place / "dist", place / "constraints.txt"
-    session.run("uv", "build", "--quiet", "--clear", "--all-packages", "--out-dir", str(dist), external=True)
-    session.run(
-        *("uv", "export", "--quiet", "--locked", "--all-packages", "--all-extras", "--no-default-groups"),
-        *("--no-emit-workspace", "--no-hashes", "--output-file", str(constraints)),
-        external=True,
-        silent=True,
-    )
-    ours = {wheel.name.split("-")[0].replace("_", "-"): wheel.resolve() for wheel in dist.glob("*.whl")}
-    expect(session, "the wheels that were built", set(ours), set(PACKAGES))
+    ours, constraints = build_wheels(session, place), lock_constraints(session, place)
     with constraints.open(
         "a"
     ) as file:  # the exact files: a stranger's distribution of the same name cannot be taken
@@ -176,16 +168,137 @@ def wheels(session: nox.Session) -> None:
         session.run(str(python), "-I", "scripts/smoke.py", target, env=QUIET, external=True)
 
 
+def build_wheels(session: nox.Session, place: Path) -> dict[str, Path]:
+    """The wheel of every layer by its name, built below `place`."""
+    dist = place / "dist"
+    session.run("uv", "build", "--quiet", "--clear", "--all-packages", "--out-dir", str(dist), external=True)
+    ours = {wheel.name.split("-")[0].replace("_", "-"): wheel.resolve() for wheel in dist.glob("*.whl")}
+    expect(session, "the wheels that were built", set(ours), set(PACKAGES))
+    return ours
+
+
+def lock_constraints(session: nox.Session, place: Path) -> Path:
+    """The lock's versions of everything that is not of this workspace, as constraints."""
+    constraints = place / "constraints.txt"
+    session.run(
+        *("uv", "export", "--quiet", "--locked", "--all-packages", "--all-extras", "--all-groups"),
+        *("--no-emit-workspace", "--no-hashes", "--output-file", str(constraints)),
+        external=True,
+        silent=True,
+    )
+    return constraints
+
+
 def clean_environment(session: nox.Session, folder: Path, constraints: Path, *targets: str) -> Path:
     """The interpreter of a new environment that holds the targets and what they depend on."""
     session.run("uv", "venv", "--quiet", "--clear", "--python", sys.executable, str(folder), external=True)
     python = folder / "bin" / "python"
-    session.run(
-        *("uv", "pip", "install", "--quiet", "--no-config", "--python", str(python)),
-        *("--constraints", str(constraints), *targets),
-        external=True,
-    )
+    extend_environment(session, python, "--constraints", str(constraints), *targets)
     return python
+
+
+@nox.session
+def downstream(session: nox.Session) -> None:
+    """A stranger's task repository on wheels: the example, and what `unilab new` makes; tested, listed, trained."""
+    place = Path(session.create_tmp()).resolve()
+    wheels, constraints = build_wheels(session, place), lock_constraints(session, place)
+    repository, new = place / "my_robot", place / "other_robot"
+    for folder in (repository, new):
+        shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(ROOT / "examples/downstream", repository, ignore=shutil.ignore_patterns(".*", "runs"))
+    # As docs/downstream.md says: the layers by their path, then the repository, which finds them there.
+    below = sorted(CLOSURES["unilab-managers"])
+    python = clean_environment(session, place / "env", constraints, *(str(wheels[name]) for name in below))
+    extend_environment(session, python, "--constraints", str(constraints), str(repository), "pytest")
+    expect(session, "the environment of a task repository", layers_in(session, python), set(below))
+    own_tests(session, repository, python)
+
+    extend_environment(session, python, "--constraints", str(constraints), str(wheels["unilab-rl"]))
+    extend_environment(session, python, "--constraints", str(constraints), f"{repository}[train]")
+    expect(session, "it, with a learner", layers_in(session, python), {*below, "unilab-rl"})
+    tasks = {"my-robot-balance", "my-robot-balance-pushed"}
+    use_task(session, repository, python, "my-robot-balance-pushed", tasks)  # whose YAML is in the wheel too
+
+    unilab(session, python, "new", "other_robot", "--path", str(new))
+    own_tests(session, new, python)  # before it is installed
+    extend_environment(session, python, "--no-deps", "--editable", str(new))
+    tasks |= {"other-robot-balance", "other-robot-balance-pushed"}
+    use_task(session, new, python, "other-robot-balance", tasks)
+
+
+@nox.session
+def downstream_git(session: nox.Session) -> None:
+    """The same with git as the source: every layer from one commit of this checkout as it is now."""
+    place = Path(session.create_tmp()).resolve()
+    source, new = place / "source", place / "git_robot"
+    for folder in (source, new):
+        shutil.rmtree(folder, ignore_errors=True)
+    commit = commit_of_copy(session, source)
+    constraints = lock_constraints(session, place)
+    core = f"unilab-core[cli] @ git+{source.as_uri()}#subdirectory=packages/unilab-core"
+    python = clean_environment(session, place / "env", constraints, core)
+    unilab(session, python, "new", "git_robot", "--path", str(new))
+    group = ("--group", f"{new / 'pyproject.toml'}:dev")
+    extend_environment(
+        session, python, "--constraints", str(constraints), *group, "--editable", f"{new}[train]"
+    )
+    program = (
+        "import importlib.metadata as m, json, sys\n"
+        "for name in sys.argv[1:]:\n"
+        "    print(json.loads(m.distribution(name).read_text('direct_url.json'))['vcs_info']['commit_id'])"
+    )
+    layers = sorted(set(PACKAGES) - {"unilab-tasks"})
+    expect(session, "the environment", layers_in(session, python), set(layers))
+    commits = session.run(str(python), "-I", "-c", program, *layers, silent=True, external=True, log=False)
+    expect(session, "the commits of the layers", set(str(commits).split()), {commit})
+    own_tests(session, new, python)
+    use_task(session, new, python, "git-robot-balance", {"git-robot-balance", "git-robot-balance-pushed"})
+
+
+def commit_of_copy(session: nox.Session, folder: Path) -> str:
+    """The one commit of a new git repository that holds this checkout's files as they are now."""
+    # The checkout may belong to somebody else, as in a container; nothing in it is run.
+    here = ("git", "-C", str(ROOT), "-c", f"safe.directory={ROOT}")
+    listed = (*here, "ls-files", "--cached", "--others", "--exclude-standard", "-z")
+    for name in str(session.run(*listed, silent=True, external=True, log=False)).split("\0"):
+        if name and (ROOT / name).is_file():  # one that was deleted is still listed
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    author = ("-c", "user.name=nox", "-c", "user.email=nox@localhost", "-c", "commit.gpgsign=false")
+    git = ("git", "-C", str(folder), *author)
+    session.run(*git, "init", "--quiet", external=True)
+    session.run(*git, "add", "--all", external=True)
+    session.run(*git, "commit", "--quiet", "--message", "as it is now", external=True)
+    return str(session.run(*git, "rev-parse", "HEAD", silent=True, external=True)).strip()
+
+
+def extend_environment(session: nox.Session, python: Path, *targets: str) -> None:
+    """Install more into an environment."""
+    session.run(
+        *("uv", "pip", "install", "--quiet", "--no-config", "--python", str(python), *targets), external=True
+    )
+
+
+def unilab(session: nox.Session, python: Path, *args: str, silent: bool = False) -> str:
+    """What the command `unilab` of an environment prints, if silent."""
+    command = str(python.parent / "unilab")
+    return str(session.run(command, *args, env=QUIET, external=True, silent=silent))
+
+
+def own_tests(session: nox.Session, repository: Path, python: Path) -> None:
+    """Run a task repository's tests as its README says."""
+    with session.chdir(repository):
+        session.run(str(python), "-m", "pytest", "-q", env=QUIET, external=True)
+
+
+def use_task(session: nox.Session, repository: Path, python: Path, task: str, tasks: set[str]) -> None:
+    """See that these tasks and no others are there; check, train and evaluate one of them a little."""
+    listed = json.loads(unilab(session, python, "list", "--json", silent=True))["tasks"]
+    expect(session, "the tasks", {entry["name"] for entry in listed}, tasks)
+    with session.chdir(repository):
+        unilab(session, python, "check", task, "--only", "rollout")  # the repository's tests make all checks
+        unilab(session, python, "train", task, "--iterations", "2", "--num-envs", "16")
+        unilab(session, python, "eval", "latest", "--episodes", "4")
 
 
 @nox.session
@@ -243,6 +356,13 @@ def gpu_check(session: nox.Session) -> None:
     out = str(Path(session.create_tmp()).resolve() / "gpu-check.json")
     session.run("pytest", "-q", "scripts/tests/test_gpu_streams.py", env=QUIET)
     session.run("python", "scripts/gpu_check.py", "--dry-run", "--out", out, *session.posargs, env=QUIET)
+
+
+@nox.session(default=False)
+def terms(session: nox.Session) -> None:
+    """docs/terms.md, made again: every term of the library, what it reads, writes and gives."""
+    sync(session, "--all-packages", "--all-extras")
+    session.run("python", "scripts/term_table.py", env=QUIET)
 
 
 @nox.session(default=False)

@@ -1,4 +1,4 @@
-"""The ranges that packages of this workspace declare for each other hold; changelogs tell the version.
+"""The ranges that packages and examples of this workspace declare hold; changelogs tell the version.
 
 uv takes every member from the workspace whatever a range says: only this check and the session `wheels` see
 that a package forbids the version of a layer below it.
@@ -7,6 +7,7 @@ that a package forbids the version of a layer below it.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,10 +58,16 @@ def _changelog_errors(workspace: Workspace, member: Member) -> Iterator[str]:
         yield f"{workspace.relative(path)}: newest version is {newest}, but {member.name} is {member.version}"
 
 
+def _examples(root: Path) -> Iterator[Member]:
+    """The examples that are packages, and depend on those of the workspace as a stranger's would."""
+    for file in sorted(root.glob("examples/*/pyproject.toml")):
+        yield Member(file.parent, tomllib.loads(file.read_text()))
+
+
 def check(root: Path) -> list[str]:
     """The errors of a workspace, one line each."""
     workspace = Workspace(root)
-    errors: list[str] = []
+    errors = [error for example in _examples(root) for error in _range_errors(workspace, example)]
     for member in workspace.members:
         errors += _range_errors(workspace, member)
         errors += _changelog_errors(workspace, member)

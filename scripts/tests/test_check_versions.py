@@ -27,6 +27,12 @@ def test_the_ranges_of_extras_count_too(tree):
     assert check(tree.root) == [f"{FILE}: ground[engine]<4,>=3 excludes ground 2.1.0 of this workspace"]
 
 
+def test_the_ranges_of_an_example_that_is_a_package_count_too(tree):
+    file = "examples/downstream/pyproject.toml"
+    tree.write(file, '[project]\nname = "mine"\ndependencies = ["ground>=2.0,<3", "middle>=0.4,<0.5"]\n')
+    assert check(tree.root) == [f"{file}: middle<0.5,>=0.4 excludes middle 0.3.0 of this workspace"]
+
+
 @pytest.mark.parametrize("requirement", ["middle", "middle>=0.3", "middle<0.4"])
 def test_a_range_between_members_has_two_ends(tree, requirement):
     tree.replace(FILE, "middle>=0.3,<0.4", requirement)

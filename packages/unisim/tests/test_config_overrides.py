@@ -216,3 +216,38 @@ def test_what_nothing_lies_below_is_shown_in_short():
     with pytest.raises(ConfigError, match="nothing lies below it; it holds") as error:
         long.with_({"terms.tracking.params.names.0": "hip"})
     assert len(str(error.value)) < 200
+
+
+def test_a_yaml_document_of_overrides_gives_the_same_as_the_overrides():
+    text = """
+    # a variant
+    num_envs: 8
+    terms.tracking.params.sigma: 1e-3
+    terms.alive: null
+    gravity: [0, 0, -1.6]
+    """
+    changes = {
+        "num_envs": 8,
+        "terms.tracking.params.sigma": 0.001,
+        "terms.alive": None,
+        "gravity": (0.0, 0.0, -1.6),
+    }
+    assert TASK.with_yaml(text) == TASK.with_(changes) != TASK
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "terms.traking.weight: 2",
+            r"^low\.yaml: override 'terms\.traking': unknown key 'traking'; did you mean 'tracking'\?",
+        ),
+        ("num_envs: many", r"^low\.yaml: TaskCfg: num_envs: Input should be a valid integer \(got 'many'\)"),
+        ("[1, 2]", r"^low\.yaml: got list, expected a mapping of overrides, for example 'rewards\."),
+        ("# nothing", r"^low\.yaml: got NoneType, expected a mapping of overrides"),
+        ("a: [", r"^low\.yaml: not valid YAML 1\.2: "),
+    ],
+)
+def test_a_yaml_document_that_is_wrong_is_named(text, message):
+    with pytest.raises(ConfigError, match=message):
+        TASK.with_yaml(text, source="low.yaml")

@@ -175,6 +175,22 @@ class Cfg(BaseModel):
             _plant(tree, path, value)
         return type(self).model_validate(_graft(self, tree, "", "closed"))
 
+    def with_yaml(self, text: str, *, source: str = "YAML") -> Self:
+        """Returns a copy with the overrides that a YAML 1.2 document lists, all or none.
+
+        Args:
+            text: A mapping of dotted paths to values, as `with_` takes it.
+            source: What it is (a path), for the error message.
+
+        Raises:
+            ConfigError: Not YAML, not a mapping, or an override that is not valid; the message begins with `source`.
+        """
+        overrides = _load_mapping(text, source, "overrides, for example 'rewards.upright.weight: 2'")
+        try:
+            return self.with_(overrides)
+        except ConfigError as error:
+            raise ConfigError(f"{source}: {error}") from error
+
     def to_data(self) -> dict[str, Any]:
         """Returns plain dicts, lists and scalars that `model_validate` turns back into an equal config.
 
@@ -199,12 +215,14 @@ class Cfg(BaseModel):
         Raises:
             ConfigError: Not YAML, not a mapping, or not a valid config.
         """
-        data = yaml12.load(text, source=source)
-        if not isinstance(data, Mapping):
-            raise ConfigError(
-                f"{source}: got {type(data).__name__}, expected a mapping of {cls.__name__} fields"
-            )
-        return cls.model_validate(data)
+        return cls.model_validate(_load_mapping(text, source, f"{cls.__name__} fields"))
+
+
+def _load_mapping(text: str, source: str, what: str) -> Mapping[str, Any]:
+    data = yaml12.load(text, source=source)
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{source}: got {type(data).__name__}, expected a mapping of {what}")
+    return data
 
 
 def _to_data(value: object, declared: object, *, free: bool) -> object:

@@ -16,7 +16,7 @@ from unilab_core.cli import doctor_backends
 from unilab_core.cli.doctor_checks import check_layers, check_python
 from unilab_core.cli.doctor_worker import Worker
 from unilab_core.cli.errors import BadInputError
-from unilab_core.errors import nearest
+from unilab_core.errors import PLUGIN_FAILURES, nearest
 from unilab_core.registry import get_task
 from unisim.doctor import Finding
 from unisim.factory import list_backends
@@ -71,7 +71,7 @@ def _examine_backend(backend: str, asked: Asked) -> Iterator[Finding]:
     try:
         names = doctor_backends.names_of_checks(backend)
         compiles = doctor_backends.compiles_kernels(backend)
-    except Exception as error:  # noqa: BLE001 - the doctor of a third party may fail in any way
+    except PLUGIN_FAILURES as error:
         yield Finding(f"{backend}: doctor", "broken", f"{type(error).__name__}: {error}")
         return
     if asked.warm and not compiles:

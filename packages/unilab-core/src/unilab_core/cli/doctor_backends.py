@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from unisim.doctor import CompilationRefused, Finding, KernelReport, find_doctor
-from unisim.errors import CapabilityError
+from unisim.errors import CapabilityError, ConfigError
 
 if TYPE_CHECKING:
     import torch
@@ -62,6 +63,8 @@ def try_backend(
     device = device or _best_device()
     what = f"task {task!r}" if task else "a small scene"
     doctor = find_doctor(backend)
+    if not task and doctor is not None and not doctor.runs_sample_scene:
+        return _other_scenes(backend)
     watch: AbstractContextManager[KernelReport] | None = None
     if doctor is not None:
         if warm:
@@ -75,8 +78,21 @@ def try_backend(
         return Finding("run", "note", text, f"{command} compiles them once, which may take a minute or more")
     except CapabilityError as error:
         return Finding("run", "missing", f"{what} on {device}: {error}")
+    except ConfigError as error:
+        # A backend of another format is sound; one whose doctor lays claim to the scene must run it.
+        if task or doctor is not None:
+            raise
+        found = _other_scenes(backend)
+        remedy = f"{found.remedy}; it may add a doctor of its own, group unisim.doctors"
+        return replace(found, text=f"{found.text}: {error}", remedy=remedy)
     done = Finding("run", "ok", f"stepped and reset {num_envs} rows of {what} on {device}")
     return done if kernels is None else _with_kernels(done, kernels)
+
+
+def _other_scenes(backend: str) -> Finding:
+    unilab = os.environ.get("UNILAB_COMMAND") or "unilab"  # a launcher puts something in front of the command
+    remedy = f"{unilab} doctor TASK --backend {backend} tries it with a task of its own"
+    return Finding("run", "note", "it takes another kind of scene than the small one", remedy)
 
 
 def _best_device() -> str:
