@@ -2,9 +2,11 @@
 
 - Every Python block of a page or README parses. Those of a page below docs/ also run, in a process for each page;
   the READMEs' run in scripts/smoke.py.
-- Every line `unilab ...` names a command that is installed, options that it has, and a task that is registered.
+- Every line `unilab ...` names a command that is installed, options that it has, and a task that is registered: here,
+  by the page itself or by an example.
 - Every test that a page cites exists. The table of docs/faults.md has a row for each test named after a fault.
 - docs/support.md is what the recorded evidence says, and the evidence what docs/results/ says.
+- docs/terms.md is what the term library says and does.
 - Every link inside the workspace leads to a file and, with `#...`, to a heading.
 """
 
@@ -18,12 +20,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import term_table
 from _pages import Page
 from _support import PAGE, Support
 from _workspace import Workspace, parse, python_files, run
@@ -97,6 +100,12 @@ def _example_errors(page: Page, where: str) -> Iterator[str]:
 
 
 # ---------------------------------------------------------------- commands
+
+
+def _tasks_of_examples(root: Path) -> frozenset[str]:
+    """The tasks that the packages among the examples register."""
+    texts = [path.read_text() for path in python_files(*sorted(root.glob("examples/*/src")))]
+    return frozenset(name for text in texts for name in _REGISTERED.findall(text))
 
 
 def _command_errors(page: Page, where: str, line: CommandLine) -> Iterator[str]:
@@ -200,6 +209,7 @@ def _link_errors(page: Page, where: str, root: Path) -> Iterator[str]:
 def check(root: Path, line: CommandLine | None = None) -> Iterator[str]:
     """The errors of all pages; `line` is what `unilab` offers, by default what is installed."""
     line = line or CommandLine.installed()
+    line = replace(line, tasks=line.tasks | _tasks_of_examples(root))
     for page in pages(root):
         where = Workspace(root).relative(page.path)
         syntax = list(_syntax_errors(page, where))
@@ -212,6 +222,8 @@ def check(root: Path, line: CommandLine | None = None) -> Iterator[str]:
                 yield from _fault_errors(page, where, root)
             if page.path == root / PAGE:
                 yield from Support(root).errors()
+            if page.path == root / term_table.PAGE:
+                yield from term_table.errors(root)
             if not syntax:
                 yield from _example_errors(page, where)
 

@@ -172,7 +172,11 @@ def _source_errors(workspace: Workspace, rules: _Rules) -> Iterator[str]:
 def _test_errors(workspace: Workspace, rules: _Rules) -> Iterator[str]:
     folder = rules.member.folder / "tests"
     helpers = {path.stem for path in python_files(folder)} | {"tests"}
+    # A package of its own, which a test installs, declares what it imports by itself.
+    installed = [file.parent for file in folder.rglob("pyproject.toml")]
     for path in python_files(folder):
+        if any(path.is_relative_to(package) for package in installed):
+            continue
         for found in imports_of(path):
             problem = rules.upward(found) or rules.undeclared_in_test(found, helpers)
             if problem:

@@ -154,6 +154,13 @@ def test_a_task_that_the_page_registers_is_known(tree):
     assert errors(tree, text) == []
 
 
+def test_a_task_that_an_example_registers_may_be_named(tree):
+    tree.write("examples/mine/src/mine/register.py", 'register_task(TaskSpec(name="mine", env_cfg="m:f"))\n')
+    assert errors(tree, "```text\nunilab train mine\n```\n") == []
+    (found,) = errors(tree, "```text\nunilab train yours\n```\n")
+    assert found.endswith("there is no task 'yours', only cartpole, mine")
+
+
 # ---------------------------------------------------------------- tests
 
 

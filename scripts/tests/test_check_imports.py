@@ -60,6 +60,14 @@ def test_a_test_imports_only_what_its_environment_holds(tree):
     ]
 
 
+def test_a_package_that_tests_install_declares_for_itself(tree):
+    tree.write("packages/middle/tests/plugin/pyproject.toml", '[project]\nname = "plugin"\n')
+    tree.write("packages/middle/tests/plugin/src/plugin/it.py", "import scipy\n")
+    assert check(tree.root) == []
+    tree.write("packages/middle/tests/beside/it.py", "import scipy\n")
+    assert len(check(tree.root)) == 1
+
+
 def test_what_the_isolated_test_environment_adds_may_be_imported_by_tests_only(tree):
     tree.replace(
         "packages/middle/pyproject.toml", "dependencies =", "optional-dependencies = {}\ndependencies ="

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import click
@@ -118,6 +119,72 @@ def test_a_command_of_a_missing_layer_names_what_to_install(capsys):
     assert (
         "'train' needs another layer: pip install 'unilab-rl[cli,rsl-rl]>=2.0,<3'" in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize(
+    ("load", "problem"),
+    [
+        (lambda: 1 / 0, "ZeroDivisionError: division by zero"),
+        (sys.exit, "SystemExit"),
+        (lambda: sys.exit("no licence"), "SystemExit: no licence"),
+        (lambda: "text", "TypeError: it is a str, expected a click command"),
+    ],
+)
+def test_a_command_that_cannot_be_imported_says_so_and_hides_no_other(load, problem, monkeypatch, capsys):
+    broken = SimpleNamespace(name="broken", group="unilab.commands", value="m:command", dist=None, load=load)
+    points = [broken, SimpleNamespace(name="echo", load=lambda: echo)]
+    monkeypatch.setattr(dispatcher, "entry_points", lambda group: points)
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert f"cannot be imported: m:command raised {problem.partition(':')[0]}" in out
+    assert "Says what it is told." in out
+    assert main(["broken", "--loud", "--help"]) == 1
+    message = f"Error: unilab.commands entry point 'broken' (m:command) cannot be loaded: {problem}\n"
+    assert capsys.readouterr().err == message
+    assert main(["broken", "--debug"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_interrupt_while_a_command_is_imported_is_no_fault_of_its_package(monkeypatch, capsys):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    points = [SimpleNamespace(name="slow", group="unilab.commands", value="m:c", dist=None, load=interrupted)]
+    monkeypatch.setattr(dispatcher, "entry_points", lambda group: points)
+    assert main(["slow"]) == 1
+    assert capsys.readouterr().err.endswith("Interrupted.\n")
+
+
+def brought_by(package, value, command):
+    """The entry point `echo` of a package."""
+    dist = SimpleNamespace(name=package, version="1.0")
+    return SimpleNamespace(name="echo", group="unilab.commands", value=value, dist=dist, load=lambda: command)
+
+
+def test_a_command_that_two_packages_bring_is_refused_with_both_named_and_hides_no_other(monkeypatch, capsys):
+    points = [
+        brought_by("theirs", "theirs:echo", exit_),
+        brought_by("ours", "ours:echo", echo),
+        SimpleNamespace(name="exit", load=lambda: exit_),
+    ]
+    for found in (points, points[::-1]):
+        monkeypatch.setattr(dispatcher, "entry_points", lambda group, found=found: found)
+        assert main(["echo", "hello"]) == 1
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err == (
+            "Error: command 'echo' is brought by ours (ours:echo) and by theirs (theirs:echo); uninstall one of them\n"
+        )
+        assert main(["--help"]) == 0
+        assert capsys.readouterr().out.count("brought by 2 packages: ours, theirs") == 1
+        assert main(["exit", "0"]) == 0
+
+
+def test_a_command_that_two_packages_name_alike_is_one_command(monkeypatch, capsys):
+    points = [brought_by("old-name", "ours:echo", echo), brought_by("new-name", "ours:echo", echo)]
+    monkeypatch.setattr(dispatcher, "entry_points", lambda group: points)
+    assert main(["echo", "hello"]) == 0
+    assert capsys.readouterr().out == "hello\n"
 
 
 # ---------------------------------------------------------------- in a process of its own

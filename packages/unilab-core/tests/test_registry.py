@@ -19,7 +19,9 @@ def tasks(monkeypatch):
 
 
 def entry(name, function):
-    return SimpleNamespace(name=name, load=lambda: function)
+    return SimpleNamespace(
+        name=name, group="unilab.tasks", value=f"{name}:register", dist=None, load=lambda: function
+    )
 
 
 CARTPOLE = TaskSpec("cartpole-balance", "core_support:scripted_task", summary="Balance")
@@ -83,14 +85,60 @@ def test_installed_packages_register_their_tasks_when_first_asked(tasks):
     assert calls == [1]
 
 
-def test_a_package_that_fails_to_register_fails_every_time(tasks):
+PROBLEM = (
+    "unilab.tasks entry point 'broken' (broken:register) cannot be loaded: LookupError: 'broken package'"
+)
+
+
+def test_a_package_that_fails_to_register_is_named_and_hides_no_task_of_others(tasks, caplog):
     def fail():
-        raise LookupError("broken package")
+        register_task(TaskSpec("half-of-it", "m:f"))
+        raise LookupError("'broken package'")
 
     tasks.append(entry("broken", fail))
+    tasks.append(entry("cartpole", lambda: register_task(CARTPOLE)))
     for _ in range(2):
-        with pytest.raises(LookupError, match="broken package"):
-            list_tasks()
+        assert list_tasks() == (CARTPOLE,)
+        with pytest.raises(UnknownNameError) as caught:
+            get_task("half-of-it")
+        assert str(caught.value) == (
+            "unknown task 'half-of-it'; valid names: 'cartpole-balance' (`unilab list` shows all tasks)"
+            f"; {PROBLEM}"
+        )
+    assert caplog.messages == [f"{PROBLEM}; its tasks are left out"]
+
+
+def test_a_package_that_leaves_is_left_out_and_an_interrupt_is_not_kept_from_the_user(tasks, caplog):
+    def leave():
+        register_task(TaskSpec("half-of-it", "m:f"))
+        raise raised
+
+    raised = SystemExit("no licence")
+    tasks.append(entry("broken", leave))
+    tasks.append(entry("cartpole", lambda: register_task(CARTPOLE)))
+    assert list_tasks() == (CARTPOLE,)
+    (message,) = caplog.messages
+    assert message.endswith("cannot be loaded: SystemExit: no licence; its tasks are left out")
+    raised = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        list_tasks()
+
+
+def test_a_package_that_failed_is_asked_again_and_others_are_not(tasks):
+    calls = []
+
+    def register():
+        calls.append(1)
+        if len(calls) == 1:
+            raise LookupError("not yet")
+        register_task(TaskSpec("late", "m:f"))
+
+    tasks.append(entry("broken", register))
+    tasks.append(entry("cartpole", lambda: (calls.append("cartpole"), register_task(CARTPOLE))))
+    assert list_tasks() == (CARTPOLE,)
+    assert [task.name for task in list_tasks()] == ["cartpole-balance", "late"]
+    list_tasks()
+    assert calls == [1, "cartpole", 1]
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from unisim.errors import CapabilityError, ConfigError, NonFiniteError, ResetRejectedError, nearest
+from unisim.plugins import PLUGIN_FAILURES, plugin_problem
 
 __all__ = [
+    "PLUGIN_FAILURES",
     "CapabilityError",
     "ConfigError",
     "EnvFaultedError",
@@ -12,6 +14,7 @@ __all__ = [
     "ResetRejectedError",
     "UnknownNameError",
     "nearest",
+    "plugin_problem",
 ]
 
 

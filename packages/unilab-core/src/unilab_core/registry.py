@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 
-from unilab_core.errors import UnknownNameError, nearest
+from unilab_core.errors import PLUGIN_FAILURES, UnknownNameError, nearest, plugin_problem
 
 __all__ = ["TaskSpec", "get_task", "list_tasks", "register_task"]
+
+_LOGGER = logging.getLogger(__name__)
 
 GROUP = "unilab.tasks"
 
@@ -40,13 +43,37 @@ class _Registry:
 
     def __init__(self) -> None:
         self.tasks: dict[str, TaskSpec] = {}
-        self.loaded = False
+        self._called: set[tuple[str, str]] = set()
+        self._told: set[str] = set()
+        self._complete = False
 
-    def load(self) -> None:
-        if not self.loaded:
-            for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name):
+    def load(self) -> list[str]:
+        """Lets every package register that has not yet; returns what went wrong, which is logged once.
+
+        A package that fails adds no task and keeps none of another package from being found. It is asked again every
+        time, so that its problem can be named whenever a task is missing.
+        """
+        problems: list[str] = []
+        if self._complete:
+            return problems
+        for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name):
+            key = entry.name, entry.value
+            if key in self._called:
+                continue
+            before = dict(self.tasks)
+            try:
                 entry.load()()
-            self.loaded = True  # only now: a package that fails does so every time, not once
+            except PLUGIN_FAILURES as error:
+                self.tasks = before
+                problems.append(plugin_problem(entry, error))
+            else:
+                self._called.add(key)
+        for problem in problems:
+            if problem not in self._told:
+                _LOGGER.warning("%s; its tasks are left out", problem)
+                self._told.add(problem)
+        self._complete = not problems
+        return problems
 
 
 _REGISTRY = _Registry()
@@ -76,7 +103,7 @@ def register_task(spec: TaskSpec) -> None:
 
 
 def list_tasks() -> tuple[TaskSpec, ...]:
-    """Returns every registered task, by name."""
+    """Returns every registered task, by name. A package that cannot register is named in the log and left out."""
     _REGISTRY.load()
     return tuple(_REGISTRY.tasks[name] for name in sorted(_REGISTRY.tasks))
 
@@ -85,11 +112,13 @@ def get_task(name: str) -> TaskSpec:
     """Returns a task by its name, whatever its case.
 
     Raises:
-        UnknownNameError: There is none of that name; a KeyError that lists the nearest.
+        UnknownNameError: There is none of that name; a KeyError that lists the nearest, and the packages that could not
+            register theirs.
     """
-    _REGISTRY.load()
+    problems = _REGISTRY.load()
     spec = _REGISTRY.tasks.get(name.lower())
     if spec is None:
         hint = nearest(name, _REGISTRY.tasks)
-        raise UnknownNameError(f"unknown task {name!r}; {hint} (`unilab list` shows all tasks)")
+        missing = "".join(f"; {problem}" for problem in problems)
+        raise UnknownNameError(f"unknown task {name!r}; {hint} (`unilab list` shows all tasks){missing}")
     return spec

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 
 from unilab_core import ConfigError, nearest
+from unilab_core.errors import PLUGIN_FAILURES, plugin_problem
 from unilab_rl.contracts.algorithm import Algorithm
 
 __all__ = ["get_algorithm", "list_algorithms", "register_algorithm"]
@@ -34,12 +35,17 @@ def get_algorithm(name: str) -> Algorithm:
     """Returns the algorithm of that name, whatever its case.
 
     Raises:
-        ConfigError: There is none; the message names the nearest.
+        ConfigError: There is none, and the message names the nearest; or its package cannot be imported.
     """
     key = name.lower()
     if key not in _registered:
         found = entry_points(group=_GROUP, name=key)
         if not found:
             raise ConfigError(f"unknown algorithm {name!r}; {nearest(key, list_algorithms())}")
-        register_algorithm(next(iter(found)).load())
+        entry = next(iter(found))
+        try:
+            algorithm = entry.load()
+        except PLUGIN_FAILURES as error:
+            raise ConfigError(f"algorithm {name!r}: {plugin_problem(entry, error)}") from error
+        register_algorithm(algorithm)
     return _registered[key]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 __all__ = ["BackendDoctor", "CompilationRefused", "Finding", "KernelReport", "State", "find_doctor"]
 
@@ -71,7 +71,13 @@ class BackendDoctor(ABC):
 
     It is made without arguments, and making it imports no engine; the entry point of group `unisim.doctors` has the
     backend's name and names its class.
+
+    Attributes:
+        runs_sample_scene: Whether the backend takes models of the kind that `unisim.sample_scene` is made of. If not,
+            it is tried with tasks only.
     """
+
+    runs_sample_scene: ClassVar[bool] = True
 
     @abstractmethod
     def checks(self) -> Mapping[str, Callable[[], Finding]]:

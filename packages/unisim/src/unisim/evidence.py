@@ -7,6 +7,7 @@ folder, and names the folder in the entry-point group `unisim.evidence`. Nothing
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, entry_points, version
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from unisim.errors import ConfigError
+from unisim.plugins import PLUGIN_FAILURES, plugin_problem
 
 __all__ = [
     "FOLDER",
@@ -24,6 +26,8 @@ __all__ = [
     "other_versions",
     "read_recorded",
 ]
+
+_LOGGER = logging.getLogger(__name__)
 
 GROUP = "unisim.evidence"
 SCHEMA = 1
@@ -130,12 +134,18 @@ def find_backend_evidence() -> dict[tuple[str, str], BackendEvidence]:
 def read_recorded(group: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields name and content of every JSON file in the folders that the entry points of a group name.
 
+    A package that cannot be imported is named in the log and left out: it must not hide what others recorded.
+
     Raises:
         ConfigError: A file is no JSON of a schema that is known here.
         TypeError: An entry point names no folder.
     """
     for entry in sorted(entry_points(group=group), key=lambda e: e.name):
-        folder = entry.load()
+        try:
+            folder = entry.load()
+        except PLUGIN_FAILURES as error:
+            _LOGGER.warning("%s; its evidence is left out", plugin_problem(entry, error))
+            continue
         if not isinstance(folder, Traversable):
             raise TypeError(
                 f"entry point {entry.name!r} of {group!r}: {entry.value} is a {type(folder).__name__}, "

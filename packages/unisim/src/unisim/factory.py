@@ -6,6 +6,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from unisim.errors import CapabilityError, nearest
+from unisim.plugins import PLUGIN_FAILURES, plugin_problem
 
 if TYPE_CHECKING:
     from unisim.contract import Declared, SimBackend
@@ -45,13 +46,17 @@ def make_backend(
         declared: What will be written or recorded beyond state; nothing by default.
 
     Raises:
-        CapabilityError: No such backend, its engine is not installed, or it cannot do what is declared.
+        CapabilityError: No such backend, its package cannot be imported, its engine is not installed, or it cannot do
+            what is declared.
         ConfigError: The scene does not compile.
         KeyError: A wrench body is declared that matches none of the model; the message lists the nearest.
     """
     entries = _entry_points()
     if name not in entries:
         raise CapabilityError(f"unknown backend {name!r}; {nearest(name, entries)}")
-    create = entries[name].load()
+    try:
+        create = entries[name].load()
+    except PLUGIN_FAILURES as error:
+        raise CapabilityError(f"backend {name!r}: {plugin_problem(entries[name], error)}") from error
     backend: SimBackend = create(scene, sim, num_envs=num_envs, device=device, declared=declared)
     return backend

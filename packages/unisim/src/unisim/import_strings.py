@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from unisim.errors import ConfigError, nearest
+from unisim.plugins import PLUGIN_FAILURES
 
 __all__ = ["Func", "import_object", "import_string", "to_callable"]
 
@@ -25,7 +26,7 @@ def import_object(text: str) -> Any:  # noqa: ANN401 - whatever the string names
         raise ConfigError(f"{text!r} is not an import string; expected 'package.module:name'")
     try:
         found: Any = importlib.import_module(module_name)
-    except Exception as error:
+    except PLUGIN_FAILURES as error:
         raise ConfigError(f"{text!r}: cannot import module {module_name!r} ({error})") from error
     for part in qualname.split("."):
         if not hasattr(found, part):
