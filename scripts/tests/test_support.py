@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
 
 import pytest
 
@@ -222,7 +223,7 @@ def recording(site, command, monkeypatch):
     def found(folder):
         return {("slow", "cpu"): SUITE}
 
-    monkeypatch.setattr(support_evidence, "run_suite", lambda folder: None)
+    monkeypatch.setattr(support_evidence, "run_suite", lambda folder, device: None)
     monkeypatch.setattr(support_evidence, "suite_records", found)
     monkeypatch.setattr(
         support_evidence,
@@ -262,4 +263,17 @@ def test_a_suite_that_fails_is_not_recorded(monkeypatch, tmp_path):
     monkeypatch.setattr(support_evidence, "ROOT", tmp_path)
     monkeypatch.setattr(support_evidence, "SUITE", "test_suite.py")
     with pytest.raises(SystemExit, match=r"the conformance suite fails \(1\)"):
-        support_evidence.run_suite(tmp_path)
+        support_evidence.run_suite(tmp_path, "cpu")
+
+
+def test_the_suite_is_told_which_device_is_meant(tmp_path, monkeypatch):
+    given = {}
+
+    def run(command, *, cwd, env, check):
+        given.update(env)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(support_evidence.subprocess, "run", run)
+    support_evidence.run_suite(tmp_path, "cuda:1")
+    assert given["UNISIM_WARP_DEVICE"] == "cuda:1"
+    assert given["UNISIM_CONFORMANCE_EVIDENCE"] == str(tmp_path)
