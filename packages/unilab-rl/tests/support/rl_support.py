@@ -79,7 +79,6 @@ class ScriptedEnv:
     ) -> None:
         self.cfg = cfg or ScriptedEnvCfg()
         self.backend = backend
-        self.gain = self.cfg.gain_on.get(backend, self.cfg.gain)
         self.num_envs, self.num_actions = self.cfg.num_envs, 2
         self.device = torch.device(device)
         self.step_dt = 0.5
@@ -150,7 +149,8 @@ class ScriptedEnv:
         if self.cfg.fail_at is not None and self.step_counter >= self.cfg.fail_at:
             raise _FAILURES[self.cfg.fails_with](f"boom at step {self.step_counter}")
         self._age += 1
-        state.reward.copy_(self.gain - actions.square().mean(-1))
+        gain = self.cfg.gain_on.get(self.backend, self.cfg.gain)
+        state.reward.copy_(gain - actions.square().mean(-1))
         self._return += state.reward
         state.truncated.copy_(self._age >= self.max_episode_length)
         state.terminated.fill_(False)
