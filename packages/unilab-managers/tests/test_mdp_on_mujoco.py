@@ -18,6 +18,7 @@ from unilab_managers import (
     MetricsTermCfg,
     ObservationTermCfg,
     RewardTermCfg,
+    TerminationTermCfg,
     mdp,
 )
 from unisim import ContactSensorCfg, EntityCfg, SceneCfg, SimCfg
@@ -216,6 +217,81 @@ def test_a_foot_that_falls_from_higher_lands_harder_once(data: tuple[Any, ...], 
         assert peaks[-1] == pytest.approx((MASS + 0.001) * G, rel=0.05)  # at rest, which costs nothing
         hits.append(seen[landing])
     assert hits[1] > 1.5 * hits[0] > 3.0 * MASS * G
+
+
+@pytest.mark.parametrize("tilt", [0.0, math.radians(30.0)])
+def test_forces_of_contacts_are_those_along_the_normal_of_what_carries_the_weight(tilt: float) -> None:
+    weight = (MASS + 0.001) * G * math.cos(tilt)
+    terms = {
+        "over": RewardTermCfg(
+            func=mdp.undesired_contacts, weight=1.0, params={**CONTACT, "threshold": 0.95 * weight}
+        ),
+        "under": RewardTermCfg(
+            func=mdp.undesired_contacts, weight=10.0, params={**CONTACT, "threshold": 1.05 * weight}
+        ),
+        "excess": RewardTermCfg(
+            func=mdp.contact_forces, weight=100.0, params={**CONTACT, "limit": 0.5 * weight}
+        ),
+    }
+    height = RADIUS / math.cos(tilt)  # above the origin of a plane that falls away
+    with ball_env((0.0, 0.0, height - 1e-4), tilt=tilt, rewards=terms) as env:
+        for _ in range(40):
+            value = env.step(zeros(env)).reward.item()
+    assert value == pytest.approx(1.0 + 100.0 * 0.5 * weight, rel=0.02)
+
+
+@pytest.mark.parametrize("substeps", [False, True])
+def test_a_hard_landing_is_illegal_and_standing_is_not(substeps: bool) -> None:
+    limits = {"hard": 3.0, "harder": 100.0}
+    terms = {
+        name: TerminationTermCfg(func=mdp.illegal_contact, params={**CONTACT, "threshold": factor * MASS * G})
+        for name, factor in limits.items()
+    }
+    landed = None
+    with ball_env((0.0, 0.0, RADIUS + 0.3), substeps=substeps, terminations=terms) as env:
+        for i in range(14):
+            hit = env.step(zeros(env)).terminated.item()
+            assert not env.termination_manager.get_term("harder").item()
+            if hit:
+                landed = i
+                break
+    # 0.3 m take 0.247 s, which are 12.4 control steps. Without its substeps the impact may be over when it is seen.
+    assert landed in ((12,) if substeps else (12, 13, None))
+
+
+def test_joint_terms_of_the_last_substep_are_those_of_the_engine() -> None:
+    terms = {
+        "torque": RewardTermCfg(func=mdp.joint_torques_l2, weight=1.0),
+        "power": RewardTermCfg(func=mdp.joint_power_l1, weight=1.0),
+        "acceleration": RewardTermCfg(func=mdp.joint_acc_l2, weight=1.0),
+    }
+    robot = EntityCfg(spec=build_slider, params={"limit": 5.0})
+    with ManagerBasedRlEnv(
+        mujoco_cfg(
+            scene=SceneCfg(entities={"robot": robot}),
+            rewards=terms,
+            scale_rewards_by_dt=False,
+            decimation=1,
+            episode_length_s=9.0,
+        )
+    ) as env:
+        env.reset()
+        action = torch.tensor([[1.0, 0.25]]).repeat(4, 1)
+        for _ in range(5):
+            before = env.scene["robot"].data.joint_vel.clone()
+            env.step(action)
+        now = env.scene["robot"].data.joint_vel
+        forces = torch.tensor([5.0, 0.25])
+        shown = {
+            name: values for name, values in zip(terms, env.reward_manager._values.unbind(dim=1), strict=True)
+        }
+        torch.testing.assert_close(shown["torque"], forces.square().sum().expand(4))
+        torch.testing.assert_close(shown["power"], (forces * now).abs().sum(dim=1))
+        # One substep a step, and nothing implicit in it: what the velocity has gained is the acceleration's.
+        acceleration = (now - before) / env.step_dt
+        torch.testing.assert_close(
+            shown["acceleration"], acceleration.square().sum(dim=1), rtol=1e-3, atol=1e-3
+        )
 
 
 def test_the_power_of_a_geared_motor_is_force_at_its_joint_times_speed() -> None:
