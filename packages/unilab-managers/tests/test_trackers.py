@@ -103,7 +103,29 @@ def test_other_arguments_make_another_one(make_env: MakeEnv) -> None:
     state = env.step(zeros(env))
     assert state.reward.tolist() == [-99.5] * 3
     assert state.obs["obs"].tolist() == [[-99.0]] * 3
-    assert {"trackers.Count.steps", "trackers.Count.2.steps"} <= set(env.state_dict()["values"])
+    assert len(tracker_keys(env)) == 2
+
+
+def test_the_order_of_terms_means_nothing_to_a_state(make_env: MakeEnv) -> None:
+    terms = {
+        "one": RewardTermCfg(func=Steps, weight=1.0, params={"by": 1.0}),
+        "half": RewardTermCfg(func=Steps, weight=1.0, params={"by": 0.5}),
+    }
+    env = make_env(rewards=terms, scale_rewards_by_dt=False)
+    turned = make_env(rewards=dict(reversed(terms.items())), scale_rewards_by_dt=False)
+    for _ in range(3):
+        env.step(zeros(env))
+    counts = [tracker_keys(each) for each in (env, turned)]
+    assert len(counts[0]) == 2
+    assert set(counts[0]) == set(counts[1])
+
+
+def tracker_keys(env: ManagerBasedRlEnv) -> dict[str, torch.Tensor]:
+    """The counts of `Count` trackers in an environment's state, by key."""
+    values = env.state_dict()["values"]
+    return {
+        key: values[key] for key in values if key.startswith("trackers.Count.") and key.endswith(".steps")
+    }
 
 
 def test_one_that_looks_at_another_comes_after_it(make_env: MakeEnv) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, TypeVarTuple
 
 import torch
@@ -48,7 +49,7 @@ class Trackers:
     def __init__(self, env: TorchEnv) -> None:
         """Starts without any."""
         self._env = env
-        self._made: dict[Hashable, Tracker] = {}
+        self._made: dict[tuple[Any, ...], Tracker] = {}
         self._sealed = False
 
     def share(self, kind: Callable[[Any, *Ts], T], *args: *Ts) -> T:
@@ -91,10 +92,10 @@ class Trackers:
                 tracker.reset(ids)
 
     def row_state_roots(self) -> dict[str, object]:
-        """Returns each tracker by a name that follows from the order in which terms ask for them."""
-        roots: dict[str, object] = {}
-        for tracker in self._made.values():
-            kind = type(tracker).__name__
-            count = sum(type(other).__name__ == kind for other in roots.values())
-            roots[f"trackers.{kind}" + (f".{count + 1}" if count else "")] = tracker
-        return {"trackers": self, **roots}
+        """Returns each tracker by its kind and arguments, so that the order of terms in a config means nothing."""
+        roots: dict[str, object] = {"trackers": self}
+        for (kind, *args), tracker in self._made.items():
+            own = f"{kind.__module__}.{kind.__qualname__}{tuple(args)!r}"
+            digest = hashlib.sha256(own.encode()).hexdigest()[:8]
+            roots[f"trackers.{kind.__name__}.{digest}"] = tracker
+        return roots

@@ -42,7 +42,8 @@ class EpisodeRecorder:
     and always: `format` 1; `dt`, s per transition; `row`; `episode`, the number in the file's name; `complete`, false
     where a manual reset or the end of the environment cut the episode short; and as text `obs_labels` and so on (one
     per column of what is there: observations, actions, ctrl, commands, reward_terms) and `joints`, in the order of
-    `qpos`.
+    `qpos`. Where actions follow the state within a step, `ctrl` is that of the last substep; where a floor or a guard
+    has changed the sum of the rewards, `reward_terms` do not add up to it.
 
     Episodes are gathered on the environment's device and copied to the host once, when they end. A file appears whole
     or not at all, and never replaces another: numbers that are taken are passed over, so several processes need a
