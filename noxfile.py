@@ -26,6 +26,8 @@ COVERED = {"unilab-managers": ("buffers", "managers", "noise")}
 """Folders of a package that its tests must cover to `COVERAGE` percent, lines and branches each."""
 COVERAGE = 95.0
 QUIET = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "MUJOCO_GL": "egl"}
+# A file's tests stay in one process: they share what its fixtures made. Every process imports torch anew, so a few.
+ON_ALL_CORES = ("-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")
 
 # Where uv keeps things and how it reaches the network may be set from outside. All else that uv and pip read
 # from the environment could change what is resolved, and so what is written to uv.lock.
@@ -116,21 +118,19 @@ def tests(session: nox.Session, package: str) -> None:
     if package in COVERED and not session.posargs:  # some tests alone cover little
         covered(session, package)
     else:
-        session.run("pytest", f"packages/{package}/tests", *session.posargs, env=QUIET)
+        session.run("pytest", f"packages/{package}/tests", *ON_ALL_CORES, *session.posargs, env=QUIET)
 
 
 def covered(session: nox.Session, package: str) -> None:
     """Run a package's tests, and fail unless they cover its folders in `COVERED`."""
     source = f"packages/{package}/src/{package.replace('-', '_')}"
-    folders = ",".join(f"{source}/{folder}" for folder in COVERED[package])
-    place = Path(session.create_tmp()).resolve()
-    data, report = f"--data-file={place / 'coverage'}", place / "coverage.json"
+    report = Path(session.create_tmp()).resolve() / "coverage.json"
     session.run(
-        *("coverage", "run", data, f"--source={folders}", "-m", "pytest", f"packages/{package}/tests"),
-        env=QUIET,
+        *("pytest", f"packages/{package}/tests", *ON_ALL_CORES, "--cov-branch"),
+        *(f"--cov={source}/{folder}" for folder in COVERED[package]),
+        *("--cov-report=term-missing:skip-covered", f"--cov-report=json:{report}"),
+        env=QUIET | {"COVERAGE_FILE": str(report.with_name("coverage"))},
     )
-    session.run("coverage", "report", data)
-    session.run("coverage", "json", data, "--quiet", "-o", str(report))
     totals = json.loads(report.read_text())["totals"]
     for what in ("statements", "branches"):
         percent = totals[f"percent_{what}_covered"]
