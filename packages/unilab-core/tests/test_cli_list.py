@@ -46,6 +46,7 @@ class Shown:
 @pytest.fixture
 def shown(monkeypatch):
     found = Shown()
+    monkeypatch.setenv("COLUMNS", "200")  # whatever the terminal of this test run says
     monkeypatch.setattr(list_module, "list_tasks", lambda: found.tasks)
     monkeypatch.setattr(list_module, "find_backend_evidence", lambda: found.backends)
     monkeypatch.setattr(list_module, "find_task_evidence", lambda: found.recorded)
