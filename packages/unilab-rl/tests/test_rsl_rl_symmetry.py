@@ -3,12 +3,13 @@
 import pytest
 import torch
 from rl_support import ScriptedEnv, small_ppo
+from rsl_rl.extensions import Symmetry
 from rsl_rl.storage import RolloutStorage
 from tensordict import TensorDict
 
 from unilab_core import ConfigError
 from unilab_rl import PPO_ALGORITHM, Mirror, PpoCfg, Reflection
-from unilab_rl.adapters.rsl_rl.symmetry import MirrorAugmentation
+from unilab_rl.adapters.rsl_rl.symmetry import AugmentedSymmetry, MirrorAugmentation
 
 HERE = "test_rsl_rl_symmetry"
 
@@ -166,3 +167,21 @@ def test_the_mirror_is_named_in_yaml():
     cfg = small_ppo(symmetry=mirror)
     assert f"symmetry: {HERE}:mirror" in cfg.to_yaml()
     assert PpoCfg.from_yaml(cfg.to_yaml()) == cfg
+
+
+@pytest.mark.parametrize("coefficient", [0.0, 2.0])
+def test_an_update_is_that_of_rsl_rl_with_one_pass_through_the_actor(coefficient):
+    def trained(symmetry):
+        own = learner(symmetry=mirror, mirror_loss_coef=coefficient)
+        own.algorithm.symmetry.__class__ = symmetry
+        passes = []
+        own.algorithm.actor.mlp.register_forward_hook(lambda *_: passes.append(torch.is_grad_enabled()))
+        metrics = own.iterate().metrics
+        updates = own.cfg.num_learning_epochs * own.cfg.num_mini_batches
+        return own.algorithm.actor.state_dict(), metrics["Loss/symmetry"], sum(passes) / updates
+
+    (ours, loss, passes), (theirs, expected, two) = trained(AugmentedSymmetry), trained(Symmetry)
+    assert (passes, two) == (1, 2)
+    assert loss == pytest.approx(expected, rel=1e-5)
+    for name, value in ours.items():
+        assert torch.allclose(value, theirs[name], atol=1e-6), name

@@ -8,16 +8,28 @@ import torch
 from rsl_rl.algorithms import PPO
 from tensordict import TensorDict
 
+from unilab_rl.adapters.rsl_rl.symmetry import AugmentedSymmetry
+
 __all__ = ["FinalObservationPpo"]
 
 
 class FinalObservationPpo(PPO):  # type: ignore[misc]  # rsl-rl ships no types
-    """rsl-rl's PPO with one correction.
+    """rsl-rl's PPO with one correction, and with a cheaper symmetry (`AugmentedSymmetry`).
 
     Where an episode times out after the step from `s_t`, the value that the reward lacks is that of the state it
     reached, `V(final_observation)`. rsl-rl adds `V(s_t)`, because it knows no other; on a steep value function the
     last reward then counts twice in effect.
     """
+
+    def __init__(  # what rsl-rl's PPO takes
+        self,
+        *args: Any,  # noqa: ANN401
+        symmetry_cfg: dict[str, Any] | None = None,
+        **settings: Any,  # noqa: ANN401
+    ) -> None:
+        super().__init__(*args, symmetry_cfg=symmetry_cfg, **settings)
+        if symmetry_cfg is not None:
+            self.symmetry = AugmentedSymmetry(**symmetry_cfg)
 
     def process_env_step(
         self, obs: TensorDict, rewards: torch.Tensor, dones: torch.Tensor, extras: dict[str, Any]

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from rsl_rl.extensions import Symmetry
+from rsl_rl.models import MLPModel
+from rsl_rl.storage import RolloutStorage
 from tensordict import TensorDict
 
 from unilab_core import ConfigError, import_string
@@ -12,7 +15,7 @@ from unilab_rl.adapters.rsl_rl.config import PpoCfg
 from unilab_rl.contracts.env import EnvProtocol
 from unilab_rl.contracts.mirror import Mirror, Reflection
 
-__all__ = ["MirrorAugmentation", "symmetry_settings"]
+__all__ = ["AugmentedSymmetry", "MirrorAugmentation", "symmetry_settings"]
 
 
 class MirrorAugmentation:
@@ -42,6 +45,29 @@ class MirrorAugmentation:
             }
             both = TensorDict(groups, batch_size=[2 * obs.batch_size[0]], device=obs.device)
         return both, None if actions is None else _with_image(actions, *self._actions)
+
+
+class AugmentedSymmetry(Symmetry):  # type: ignore[misc]  # rsl-rl ships no types
+    """rsl-rl's symmetry where samples and images are one batch, without its second pass through the actor.
+
+    rsl-rl asks the actor again for the means of the very batch that it has just evaluated, also where the difference is
+    only reported: a sixth of an update.
+    """
+
+    def compute_loss(
+        self, actor: MLPModel, batch: RolloutStorage.Batch, original_batch_size: int
+    ) -> torch.Tensor:
+        """Returns the mean squared difference of the action in the mirror and the mirrored action, 0-d.
+
+        Args:
+            actor: Just evaluated on `batch`.
+            batch: Samples and, behind them, their images.
+            original_batch_size: How many samples there are.
+        """
+        means = actor.output_mean if self.use_mirror_loss else actor.output_mean.detach()
+        samples, images = means.split(original_batch_size)
+        _, both = self.data_augmentation_func(env=self.env, obs=None, actions=samples)
+        return torch.nn.functional.mse_loss(images, both.detach()[original_batch_size:])
 
 
 def symmetry_settings(cfg: PpoCfg, env: EnvProtocol) -> dict[str, Any] | None:
