@@ -110,6 +110,8 @@ class DeviceModel:
             raise CapabilityError(
                 f"MuJoCoWarpBackend: MuJoCo-Warp does not support the model: {error}"
             ) from error
+        # `put_model` raises it to 1e-6, which makes accelerations less exact than float32 is (docs/backends.md).
+        self.engine.opt.tolerance.fill_(model.opt.tolerance)
         self.engine.opt.warn_overflow = 0  # it would print for every row in every step
         if wp.get_device().is_cuda:
             self.engine.opt.graph_conditional = wp.is_conditional_graph_supported()
