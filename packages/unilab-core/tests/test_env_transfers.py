@@ -6,9 +6,9 @@ import pytest
 import torch
 from core_support import ScriptedEnv, steps, zeros
 from torch.utils._python_dispatch import TorchDispatchMode
-from waiting import CountedBackend, HostWork, waits, written_tensors
+from waiting import CountedBackend, HostWork, waits
 
-from unisim.testing import make_layout
+from unisim.testing import make_layout, written_tensors
 
 KINDS = ("control", "read", "reset", "selected_read", "write")
 N, WIDTH = 3, 2 + 2 + 1  # qpos, qvel, ctrl

@@ -9,9 +9,9 @@ import torch
 from core_support import zeros
 from torch.utils._python_dispatch import TorchDispatchMode
 from velocity import VelocityEnv, actions_of, fake_backend, mujoco_backend
-from waiting import written_tensors
 
 from unisim import TensorExecution
+from unisim.testing import written_tensors
 
 N, STEPS = 6, 1000
 KINDS = ("control", "read", "reset", "selected_read", "write", "verdict", "host")

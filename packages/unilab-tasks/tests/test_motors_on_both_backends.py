@@ -7,6 +7,7 @@ from typing import Any
 import mujoco
 import pytest
 import torch
+import warp
 
 from unilab_managers import (
     EventTermCfg,
@@ -136,3 +137,24 @@ def test_both_backends_move_alike() -> None:
     (states, controls), (other_states, other_controls) = (motion(name) for name in BACKENDS)
     torch.testing.assert_close(states, other_states, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(controls, other_controls, atol=1e-4, rtol=1e-4)
+
+
+def test_a_motor_that_follows_its_speed_has_its_steps_captured_before_the_first_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    captured = []
+    capture = warp.ScopedCapture
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        captured.append(arguments)
+        return capture(*arguments, **options)
+
+    monkeypatch.setattr(warp, "ScopedCapture", noted)
+    with ManagerBasedRlEnv(config(), backend="mujoco_warp", device="cpu") as env:
+        assert env.action_manager.following
+        assert captured
+        captured.clear()
+        env.reset()
+        for _ in range(2):
+            env.step(torch.zeros(ROWS, 2))
+        assert captured == []

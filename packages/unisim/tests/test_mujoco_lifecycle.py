@@ -140,6 +140,7 @@ EMPTY = torch.zeros(0, dtype=torch.int64)
         ("get_state_views", ()),
         ("get_sensor_view", ("imu",)),
         ("step_tensor", (torch.zeros(2, 1),)),
+        ("prepare_step", (1,)),
         ("apply_reset", (rows_mask([], 2), ResetPayload(EMPTY))),
         ("write_rows", (rows_mask([], 2), ResetPayload(EMPTY))),
         ("set_state_tensor", (EMPTY, torch.zeros(0, 1), torch.zeros(0, 1))),

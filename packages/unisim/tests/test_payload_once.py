@@ -7,48 +7,18 @@ import math
 
 import pytest
 import torch
+from payload_support import DECLARED, LAYOUT, POSE, full, validate, watched_checks
 from unisim_support import rows_mask, staged_plan
 
-import unisim.reset
 from unisim import HostBridgeSpec, ResetPayload, ResetRejectedError
-from unisim.contract import Declared
-from unisim.reset import validate_payload
-from unisim.testing import FakeBackend, make_layout
-
-MASS = ("body_mass",)
-LAYOUT = make_layout(free_root=True)
-DECLARED = Declared(MASS)
-POSE = [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.1, 0.2]
-
-
-def full() -> ResetPayload:
-    """Rows 0 and 2 of four, with every part."""
-    return ResetPayload(
-        torch.tensor([0, 2]),
-        torch.tensor([POSE, POSE]),
-        torch.zeros(2, 8),
-        torch.zeros(2, 1),
-        {"body_mass": torch.tensor([[0.0, 1.5], [0.0, 2.0]])},
-    )
-
-
-def validate(payload: ResetPayload, layout=LAYOUT, num_envs: int = 4, declared=MASS) -> ResetPayload:
-    validate_payload(payload, layout, num_envs=num_envs, owner="Env.reset", declared=declared)
-    return payload
+from unisim.testing import FakeBackend
 
 
 @pytest.fixture
-def checks(monkeypatch):
+def checks():
     """The owners on whose behalf the values of payloads were checked, in order."""
-    owners = []
-    whole = unisim.reset._check_values
-
-    def check(payload, layout, owner, declared):
-        owners.append(owner)
-        whole(payload, layout, owner, declared)
-
-    monkeypatch.setattr(unisim.reset, "_check_values", check)
-    return owners
+    with watched_checks() as owners:
+        yield owners
 
 
 def doors() -> dict:

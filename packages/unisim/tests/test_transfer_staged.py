@@ -18,7 +18,7 @@ from unisim_support import reset_rows, rows_mask, staged_plan, write_rows
 from unisim import HostBridgeSpec, HostBridgeTransferPlan, ResetPayload, ResetRejectedError
 from unisim.contract import Declared
 from unisim.packets import ReadLayout
-from unisim.testing import FakeBackend, make_layout
+from unisim.testing import FakeBackend, make_layout, written_tensors
 
 N = 4
 DECLARED = Declared(("body_mass", "gravity"), ("robot/base",), ("robot/touch",), decimation=4)
@@ -85,19 +85,6 @@ def test_addresses_never_change():
     assert len(set(before)) == 8  # the read packet is the view that its users have
     for _ in script(backend, plan, 12):
         assert addresses() == before
-
-
-def written_tensors(func, args, kwargs) -> list[torch.Tensor]:
-    """Returns the tensors that an operator writes, by its schema: in place or through `out=`, alone or in lists."""
-    arguments = func._schema.arguments
-    values = dict(zip((argument.name for argument in arguments), args, strict=False)) | kwargs
-    return [
-        leaf
-        for argument in arguments
-        if argument.alias_info is not None and argument.alias_info.is_write
-        for leaf in tree_leaves(values.get(argument.name))
-        if isinstance(leaf, torch.Tensor)
-    ]
 
 
 class Watch(TorchDispatchMode):

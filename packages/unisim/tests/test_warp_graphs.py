@@ -50,8 +50,9 @@ def test_captured_and_launched_programs_leave_the_same_bits():
         assert torch.equal(found[key], expected[key]), key
 
 
-def test_nothing_is_captured_while_stepping(monkeypatch):
-    backend = make()
+@pytest.fixture
+def made(monkeypatch) -> list:
+    """The programs that are made from here on."""
     made = []
     original = programs.Program.__init__
 
@@ -60,6 +61,12 @@ def test_nothing_is_captured_while_stepping(monkeypatch):
         original(self, launch, device, capture=capture)
 
     monkeypatch.setattr(programs.Program, "__init__", noted)
+    return made
+
+
+def test_nothing_is_captured_while_stepping(made):
+    backend = make()
+    made.clear()
     ctrl = controls(backend, 1)[0]
     mass = backend.model_layout.fields["body_mass"].nominal_tensor().unsqueeze(0)
     for _ in range(3):
@@ -73,6 +80,33 @@ def test_nothing_is_captured_while_stepping(monkeypatch):
     backend.step_tensor(ctrl, 2)  # another number of substeps is captured once
     backend.step_tensor(ctrl, 2)
     assert len(made) == 1
+
+
+def test_steps_that_were_announced_are_captured_then_and_move_nothing_yet(made):
+    backend, other = make(), make()
+    before = backend.snapshot()
+    made.clear()
+    backend.prepare_step(4)  # the decimation that was declared is there already
+    assert made == []
+    backend.prepare_step(1)
+    backend.prepare_step(1)
+    assert len(made) == 1
+    for key, values in backend.snapshot().items():
+        assert torch.equal(values, before[key]), key
+    for ctrl in controls(backend, 3):
+        backend.step_tensor(ctrl, 1)
+    assert len(made) == 1
+    for ctrl in controls(other, 3):
+        other.step_tensor(ctrl, 1)
+    for key, values in everything(other).items():
+        assert torch.equal(everything(backend)[key], values), key
+
+
+@pytest.mark.parametrize(("nsteps", "error"), [(0, ValueError), (1.0, TypeError), (True, TypeError)])
+def test_no_such_number_of_substeps_can_be_announced(nsteps, error):
+    backend = warp_backend(pendulum, 2, sim=SimCfg())
+    with pytest.raises(error, match="MuJoCoWarpBackend.prepare_step: nsteps is"):
+        backend.prepare_step(nsteps)
 
 
 def test_views_share_the_engine_s_storage_and_stay_where_they_are():
@@ -147,6 +181,7 @@ def test_closing_is_idempotent_and_everything_after_it_is_refused():
         backend.bad_rows,
         backend.get_state_views,
         lambda: backend.step_tensor(torch.zeros(2, 1)),
+        lambda: backend.prepare_step(1),
         lambda: reset_rows(backend, [0]),
     ):
         with pytest.raises(RuntimeError, match="the backend is closed"):

@@ -35,7 +35,8 @@ class ResidentIO(BackendIO):
         return values
 
     def freeze(self, *, by_substep: bool) -> None:
-        """The views are live already, whatever a control step is made of."""
+        """The views are live already; the backend is told what a control step is made of."""
+        self._backend.prepare_step(1 if by_substep else self._decimation)
         self.frozen = self.serves_step = True
 
     def step(self, ctrl: torch.Tensor) -> None:

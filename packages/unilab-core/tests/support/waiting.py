@@ -7,7 +7,6 @@ from collections import Counter
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from unisim.testing import FakeBackend
 
@@ -40,19 +39,6 @@ class CountedBackend(FakeBackend):
             return call(*arguments, **options)
         finally:
             HostWork.depth -= 1
-
-
-def written_tensors(func, args, kwargs) -> list[torch.Tensor]:
-    """Returns the tensors that an operator writes, by its schema: in place or through `out=`, alone or in lists."""
-    arguments = func._schema.arguments
-    values = dict(zip((argument.name for argument in arguments), args, strict=False)) | kwargs
-    return [
-        leaf
-        for argument in arguments
-        if argument.alias_info is not None and argument.alias_info.is_write
-        for leaf in tree_leaves(values.get(argument.name))
-        if isinstance(leaf, torch.Tensor)
-    ]
 
 
 class CountOperators(TorchDispatchMode):

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import re
+import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from unisim.capabilities import TensorExecution
+from unisim.capabilities import TensorCapabilities, TensorExecution
 from unisim.contract import Declared, SimBackend
-from unisim.errors import CapabilityError, ResetRejectedError, nearest
-from unisim.model_layout import ModelLayout
+from unisim.declarations import pushed_bodies, unmet
+from unisim.errors import CapabilityError, NonFiniteError, ResetRejectedError
+from unisim.model_layout import ModelLayout, find
+from unisim.packets import ACCELERATION_FIELDS, STATE_FIELDS, HostBridgeSpec, ReadLayout, spec_of
 from unisim.reset import ResetPayload, check_kinds, ensure_valid
 
 if TYPE_CHECKING:
     from unisim.render import CameraCfg
+    from unisim.transfer import HostBridgeTransferPlan
 
 __all__ = ["CheckedBackend"]
 
@@ -33,43 +36,18 @@ def _check_count(owner: str, name: str, value: object) -> None:
         raise TypeError(f"{owner}: {name} is {value!r}, expected an int")
 
 
-def _unmet(declared: Declared, layout: ModelLayout) -> list[str]:
-    """Returns what was declared and does not exist in the model, or twice."""
-    sensors = [sensor.name for sensor in layout.sensors]
-    problems = []
-    for kind, names, valid in (
-        ("model field", declared.model_fields, list(layout.fields)),
-        ("substep sensor", declared.substep_sensors, sensors),
-    ):
-        for name in dict.fromkeys(names):
-            if name not in valid:
-                problems.append(f"{kind} {name!r} does not exist; {nearest(name, valid)}")
-            elif names.count(name) > 1:
-                problems.append(f"{kind} {name!r} is declared twice")
-    if declared.decimation < 1:
-        problems.append(f"decimation is {declared.decimation}, expected at least 1")
-    return problems
+def _check_substeps(owner: str, nsteps: int) -> None:
+    _check_count(owner, "nsteps", nsteps)
+    if nsteps < 1:
+        raise ValueError(f"{owner}: nsteps is {nsteps}, expected at least 1")
 
 
-def _pushed_bodies(owner: str, patterns: Sequence[str], layout: ModelLayout) -> tuple[str, ...]:
-    """Returns the bodies that are meant by names or full-match regular expressions, in model order, each once.
-
-    Raises:
-        KeyError: One of them means no body; the message lists the nearest.
-    """
-    bodies = [name for name in layout.bodies if name != "world"]  # nothing moves the world
-    chosen: set[str] = set()
-    for pattern in patterns:
-        try:
-            found = [pattern] if pattern in bodies else [n for n in bodies if re.fullmatch(pattern, n)]
-        except re.error as error:
-            raise KeyError(
-                f"{owner}: wrench body {pattern!r} is neither a body nor a regular expression: {error}"
-            ) from error
-        if not found:
-            raise KeyError(f"{owner}: wrench body {pattern!r} matches no body; {nearest(pattern, bodies)}")
-        chosen.update(found)
-    return tuple(name for name in bodies if name in chosen)
+def _reject_non_finite(ctrl: torch.Tensor, owner: str) -> None:
+    """Refuses a control with a NaN or an infinity, before physics moves."""
+    # One operator where all is well: the largest magnitude is NaN or infinite where any control is.
+    if ctrl.numel() and not math.isfinite(torch.linalg.vector_norm(ctrl, torch.inf).item()):
+        rows = torch.nonzero(~torch.isfinite(ctrl).all(dim=1)).flatten().tolist()
+        raise NonFiniteError(f"{owner}: control of rows {rows[:8]} is not finite; physics has not moved")
 
 
 def _fixed_shape(key: str, value: torch.Tensor) -> tuple[int, ...]:
@@ -81,7 +59,8 @@ def _fixed_shape(key: str, value: torch.Tensor) -> tuple[int, ...]:
 class CheckedBackend(SimBackend):
     """A backend whose subclass provides the engine part only.
 
-    Subclasses implement `_advance`, `_commit_reset`, `_commit_write` and `_free`, which get checked arguments.
+    Subclasses implement `_read_keys`, `_advance`, `_commit_reset`, `_commit_write` and `_free`, which get checked
+    arguments.
     """
 
     def __init__(
@@ -114,11 +93,10 @@ class CheckedBackend(SimBackend):
         if num_envs < 1:
             raise ValueError(f"{owner}: num_envs is {num_envs}, expected at least 1")
         self.num_envs = num_envs
-        unmet = [*problems, *_unmet(declared, layout)]
-        if unmet:
-            raise CapabilityError(f"{owner} cannot do what is asked: " + "; ".join(unmet))
+        if found := [*problems, *unmet(declared, layout)]:
+            raise CapabilityError(f"{owner} cannot do what is asked: " + "; ".join(found))
         self._layout = layout
-        pushed = _pushed_bodies(owner, declared.wrench_bodies, layout)
+        pushed = pushed_bodies(owner, declared.wrench_bodies, layout)
         self._declared = replace(declared, wrench_bodies=pushed)
         self._control_width = layout.nu + 6 * len(pushed)
         self._owner = owner
@@ -139,6 +117,54 @@ class CheckedBackend(SimBackend):
     def model_layout(self) -> ModelLayout:
         """Names, indices, ranges and defaults of the model."""
         return self._layout
+
+    def _capabilities(
+        self,
+        *,
+        accepted_devices: tuple[str, ...],
+        randomizable_fields: tuple[str, ...],
+        rendering: bool,
+        owns_stream: bool = False,
+        graph_capture: bool = False,
+    ) -> TensorCapabilities:
+        """Returns what every backend of this package can do with its model, and what the subclass says of itself."""
+        self._alive("get_tensor_capabilities")
+        execution, sensors = self.tensor_execution(), self._layout.sensors
+        host = execution is TensorExecution.HOST_BRIDGE
+        return TensorCapabilities(
+            execution=execution,
+            process_topology="any_process" if host else "learner_process",
+            data_plane="packets" if host else "views",
+            accepted_devices=accepted_devices,
+            owns_stream=owns_stream,
+            state_fields=STATE_FIELDS,
+            sensors=tuple(sensor.name for sensor in sensors),
+            selected_reset=True,
+            row_writes=True,
+            randomizable_fields=randomizable_fields,
+            body_reads=True,
+            contact_reads=any(sensor.contact is not None for sensor in sensors),
+            wrenches=True,
+            graph_capture=graph_capture,
+            rendering=rendering,
+            snapshots=True,
+            acceleration_fields=ACCELERATION_FIELDS,
+        )
+
+    def get_state_views(self, fields: Sequence[str] | None = None) -> Mapping[str, torch.Tensor]:
+        """Returns (N, width) float32 by key; see `SimBackend`."""
+        self._alive("get_state_views")
+        keys = tuple(dict.fromkeys(STATE_FIELDS if fields is None else fields))
+        self._check_history(keys)
+        ReadLayout(spec_of(keys), self._layout)  # raises for what is unknown
+        return self._read_keys(keys)
+
+    def get_sensor_view(self, name: str) -> torch.Tensor:
+        """Returns the values of one sensor, (N, dim) float32; see `SimBackend`."""
+        self._alive("get_sensor_view")
+        find(self._layout.sensors, name, "sensor")
+        key = f"sensor:{name}"
+        return self._read_keys((key,))[key]
 
     def _check_history(self, keys: Sequence[str]) -> None:
         """Refuses the substep history of a sensor that exists and was not declared."""
@@ -164,9 +190,19 @@ class CheckedBackend(SimBackend):
                 f"{owner}: ctrl has shape {tuple(ctrl.shape)}{'' if ctrl.is_contiguous() else ', not contiguous'}; "
                 f"expected contiguous {(self.num_envs, self._control_width)}"
             )
-        _check_count(owner, "nsteps", nsteps)
-        if nsteps < 1:
-            raise ValueError(f"{owner}: nsteps is {nsteps}, expected at least 1")
+        _check_substeps(owner, nsteps)
+
+    def step_tensor(self, ctrl: torch.Tensor, nsteps: int = 1) -> None:
+        """Advances every row; see `SimBackend`."""
+        self._check_control(ctrl, nsteps)
+        if self.tensor_execution() is TensorExecution.HOST_BRIDGE:
+            _reject_non_finite(ctrl, f"{self._owner}.step_tensor")
+        self._advance(ctrl.detach() if ctrl.requires_grad else ctrl, nsteps)
+
+    def prepare_step(self, nsteps: int) -> None:
+        """Checks the number of substeps; a subclass that captures its steps overrides it. See `SimBackend`."""
+        self._alive("prepare_step")
+        _check_substeps(f"{self._owner}.prepare_step", nsteps)
 
     def apply_reset(self, reset_mask: torch.Tensor, payload: ResetPayload) -> None:
         """Commits one reset; see `SimBackend`."""
@@ -209,6 +245,18 @@ class CheckedBackend(SimBackend):
             owner=owner,
             declared=self._declared.model_fields,
             selected=torch.masked_select(self._all_rows, mask),
+        )
+
+    def compile_host_bridge_io(self, spec: HostBridgeSpec) -> HostBridgeTransferPlan:
+        """Not for a device-resident backend; those of the host bridge override it.
+
+        Raises:
+            CapabilityError: Always.
+        """
+        self._alive("compile_host_bridge_io")
+        raise CapabilityError(
+            f"{self._owner}.compile_host_bridge_io: DEVICE_RESIDENT views are live, there is nothing to bridge; "
+            "use get_state_views and get_sensor_view"
         )
 
     def _refuse(self, call: str) -> NoReturn:
@@ -292,6 +340,10 @@ class CheckedBackend(SimBackend):
         if not self._closed:
             self._closed = True
             self._free()
+
+    @abstractmethod
+    def _read_keys(self, keys: tuple[str, ...]) -> Mapping[str, torch.Tensor]:
+        """Returns (N, width) float32 by key, of known keys: copies, or the live tensors of a resident backend."""
 
     @abstractmethod
     def _advance(self, ctrl: torch.Tensor, nsteps: int) -> None:

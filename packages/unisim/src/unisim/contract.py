@@ -124,6 +124,17 @@ class SimBackend(ABC):
                 the device to know: it steps such a row under control 0, and `bad_rows` names it until its reset.
         """
 
+    def prepare_step(self, nsteps: int) -> None:
+        """Says that steps of `nsteps` substeps will come; nothing moves, and nothing that can be read changes.
+
+        A backend that makes something for each number of substeps, as a captured graph, makes it here instead of in
+        the first such step. By default there is nothing to make. Steps of `Declared.decimation` need not be announced.
+
+        Raises:
+            TypeError: `nsteps` is not an int.
+            ValueError: `nsteps` < 1.
+        """
+
     @abstractmethod
     def apply_reset(self, reset_mask: torch.Tensor, payload: ResetPayload) -> None:
         """Commits one reset: selected rows restart from the payload, the others stay bitwise unchanged.

@@ -1,4 +1,4 @@
-"""What host-bridge backends share: views are copies, a non-finite control is rejected, and the packed plan."""
+"""What host-bridge backends share: views are copies, and the packed plan."""
 
 from __future__ import annotations
 
@@ -11,24 +11,12 @@ import torch
 from unisim.capabilities import TensorExecution, device_problem
 from unisim.checked import CheckedBackend
 from unisim.contract import Declared
-from unisim.errors import CapabilityError, NonFiniteError
-from unisim.model_layout import ModelLayout, find
-from unisim.packets import STATE_FIELDS, HostBridgeSpec, ReadLayout, spec_of
+from unisim.errors import CapabilityError
+from unisim.model_layout import ModelLayout
+from unisim.packets import HostBridgeSpec, ReadLayout, spec_of
 from unisim.transfer import HostBridgeTransferPlan, HostPort
 
-__all__ = ["HostBridgeBackend", "compile_plan", "packed_views", "reject_non_finite"]
-
-
-def reject_non_finite(ctrl: torch.Tensor, owner: str) -> None:
-    """Refuses a control with a NaN or an infinity, before physics moves.
-
-    Raises:
-        NonFiniteError: Names its rows.
-    """
-    # One operator where all is well: the largest magnitude is NaN or infinite where any control is.
-    if ctrl.numel() and not math.isfinite(torch.linalg.vector_norm(ctrl, torch.inf).item()):
-        rows = torch.nonzero(~torch.isfinite(ctrl).all(dim=1)).flatten().tolist()
-        raise NonFiniteError(f"{owner}: control of rows {rows[:8]} is not finite; physics has not moved")
+__all__ = ["HostBridgeBackend", "compile_plan", "packed_views"]
 
 
 def packed_views(
@@ -96,24 +84,8 @@ class HostBridgeBackend(CheckedBackend):
         self._alive("tensor_execution")
         return TensorExecution.HOST_BRIDGE
 
-    def get_state_views(self, fields: Sequence[str] | None = None) -> Mapping[str, torch.Tensor]:
-        """Returns copies by key, (N, width) float32; see `SimBackend`."""
-        self._alive("get_state_views")
-        keys = tuple(dict.fromkeys(STATE_FIELDS if fields is None else fields))
-        self._check_history(keys)
+    def _read_keys(self, keys: tuple[str, ...]) -> Mapping[str, torch.Tensor]:
         return packed_views(self, self._layout, keys, self._history_steps())
-
-    def get_sensor_view(self, name: str) -> torch.Tensor:
-        """Returns a copy of one sensor's values, (N, dim) float32; see `SimBackend`."""
-        self._alive("get_sensor_view")
-        find(self._layout.sensors, name, "sensor")
-        return packed_views(self, self._layout, (f"sensor:{name}",), 1)[f"sensor:{name}"]
-
-    def step_tensor(self, ctrl: torch.Tensor, nsteps: int = 1) -> None:
-        """Advances every row; see `SimBackend`."""
-        self._check_control(ctrl, nsteps)
-        reject_non_finite(ctrl, f"{self._owner}.step_tensor")
-        self._advance(ctrl.detach() if ctrl.requires_grad else ctrl, nsteps)
 
     def compile_host_bridge_io(self, spec: HostBridgeSpec) -> HostBridgeTransferPlan:
         """Returns the packed plan; see `SimBackend`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 import torch
@@ -29,6 +29,10 @@ _Parts = tuple[tuple[str, torch.Tensor], ...]
 """Names and tensors of a payload, in packet order."""
 
 
+def _kinds(parts: _Parts) -> list[tuple[str, torch.dtype, torch.device, torch.Size]]:
+    return [(name, values.dtype, values.device, values.shape) for name, values in parts]
+
+
 @dataclass(frozen=True)
 class Validation:
     """What was found valid, for which model and declaration: copies, so that a later change cannot pass for it.
@@ -47,18 +51,28 @@ class Validation:
         self, payload: ResetPayload, layout: ModelLayout, num_envs: int, declared: tuple[str, ...]
     ) -> bool:
         """Whether a payload holds the same values for the same rows of the same model."""
-        parts = payload.all_parts()
         same = (self.layout is layout, self.num_envs == num_envs, self.declared == declared)
-        return (
-            all(same)
-            and len(parts) == len(self.parts)
-            and all(
-                name == known
-                and (values.dtype, values.device) == (copy.dtype, copy.device)
-                and torch.equal(values, copy)
-                for (name, values), (known, copy) in zip(parts, self.parts, strict=True)
-            )
-        )
+        return all(same) and self.holds(payload)
+
+    def holds(self, payload: ResetPayload) -> bool:
+        """Whether a payload holds the values that were checked, on the device where they were."""
+        given = payload.all_parts()
+        if _kinds(given) != _kinds(self.parts):
+            return False
+        pairs = [(new, old) for (_, new), (_, old) in zip(given, self.parts, strict=True) if new is not old]
+        if payload.env_ids.device.type == "cpu":
+            return all(torch.equal(new, old) for new, old in pairs)
+        # One answer for all: each would make the host wait for the device.
+        differ = [(new != old).any() for new, old in pairs]
+        return not differ or not bool(torch.stack(differ).any())
+
+    def moved_to(self, host: ResetPayload) -> Validation:
+        """Returns what holds for the values that `holds` found, now that a transfer has brought them to `host`.
+
+        It is about those very tensors, for as long as nobody but who moved them can write them: copies on both sides
+        would be the second transfer that a reset must not make.
+        """
+        return replace(self, parts=host.all_parts())
 
 
 @dataclass
@@ -71,8 +85,8 @@ class ResetPayload:
         qvel: (k, V) float32 generalised velocities, or None for the defaults.
         ctrl: (k, A) float32 controls, or None for the control that holds the reset pose.
         model: Model field name to (k, ...) float32 values.
-        validation: What `validate_payload` remembers, in host memory; the door of a backend checks again what differs
-            from it. Written by nobody else, but for a transfer plan that moves the payload.
+        validation: What `validate_payload` remembers; the door of a backend checks again what differs from it. Written
+            by nobody else, but for a transfer plan that moves the payload.
     """
 
     env_ids: torch.Tensor
@@ -137,7 +151,7 @@ def validate_payload(
 ) -> None:
     """Checks a whole payload before any of it is written, and remembers on it that and what it has checked.
 
-    So it is checked once: a backend that gets it compares instead, unless it is not in host memory or has changed.
+    So it is checked once, on whatever device it is: a backend that gets it compares, and checks only what has changed.
 
     Args:
         payload: What shall be written.
@@ -153,10 +167,8 @@ def validate_payload(
     check_kinds(owner, payload)
     _check_ids(payload.env_ids, num_envs, owner)
     _check_values(payload, layout, owner, declared)
-    parts = payload.all_parts()
-    if all(values.device.type == "cpu" for _, values in parts):
-        copies = tuple((name, values.detach().clone()) for name, values in parts)
-        payload.validation = Validation(layout, num_envs, declared, copies)
+    copies = tuple((name, values.detach().clone()) for name, values in payload.all_parts())
+    payload.validation = Validation(layout, num_envs, declared, copies)
 
 
 def ensure_valid(

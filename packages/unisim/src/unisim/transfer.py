@@ -321,9 +321,12 @@ class HostBridgeTransferPlan:
             else:
                 model[name] = there
             start += 4 * k * width
-        host.model, host.validation = model, payload.validation
+        host.model, known = model, payload.validation
         if self._rows.staged:
             self._rows.to_host(self._rows.host_bytes[:total], self._rows.device_bytes[:total])
+            # Compared where it was checked: the backend sees the other side only, and would check it all again.
+            known = known.moved_to(host) if known is not None and known.holds(payload) else None
+        host.validation = known
         self._count(kind, total, synchronizes=True)
         # The backend compares mask and ids. One on a device is made again from the ids, so that it need not be moved;
         # ids out of range are the backend's to reject.

@@ -4,3 +4,4 @@ from .fake_state import Reads as Reads
 from .fake_state import Script as Script
 from .faults import Fault as Fault
 from .layouts import make_layout as make_layout
+from .operators import written_tensors as written_tensors

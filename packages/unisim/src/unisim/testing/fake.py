@@ -10,10 +10,9 @@ import torch
 from unisim.capabilities import Diagnostic, TensorCapabilities, TensorExecution, device_problem
 from unisim.checked import CheckedBackend
 from unisim.contract import Declared
-from unisim.errors import CapabilityError
-from unisim.host_bridge import compile_plan, reject_non_finite
-from unisim.model_layout import ModelLayout, find
-from unisim.packets import ACCELERATION_FIELDS, STATE_FIELDS, HostBridgeSpec, ReadLayout, spec_of
+from unisim.host_bridge import compile_plan
+from unisim.model_layout import ModelLayout
+from unisim.packets import HostBridgeSpec, ReadLayout
 from unisim.reset import ResetPayload
 from unisim.testing.fake_state import FakeState, Reads, Script
 from unisim.testing.faults import Fault
@@ -93,25 +92,10 @@ class FakeBackend(CheckedBackend):
 
     def get_tensor_capabilities(self) -> TensorCapabilities:
         """What a fake can do: all but rendering and graphs."""
-        self._alive("get_tensor_capabilities")
-        return TensorCapabilities(
-            execution=self._execution,
-            process_topology="learner_process" if self._resident else "any_process",
-            data_plane="views" if self._resident else "packets",
+        return self._capabilities(
             accepted_devices=(self._device.type,) if self._resident else _DEVICES,
-            owns_stream=False,
-            state_fields=STATE_FIELDS,
-            sensors=tuple(sensor.name for sensor in self._layout.sensors),
-            selected_reset=True,
-            row_writes=True,
             randomizable_fields=tuple(self._layout.fields),
-            body_reads=True,
-            contact_reads=any(sensor.contact is not None for sensor in self._layout.sensors),
-            wrenches=True,
-            graph_capture=False,
             rendering=False,
-            snapshots=True,
-            acceleration_fields=ACCELERATION_FIELDS,
         )
 
     def get_runtime_diagnostics(self) -> tuple[Diagnostic, ...]:
@@ -121,19 +105,8 @@ class FakeBackend(CheckedBackend):
 
     # ------------------------------------------------------------------ reads
 
-    def get_state_views(self, fields: Sequence[str] | None = None) -> Mapping[str, torch.Tensor]:
-        """Returns (N, width) float32 by key: copies, or the live storage of a resident one; see `SimBackend`."""
-        self._alive("get_state_views")
-        keys = tuple(dict.fromkeys(STATE_FIELDS if fields is None else fields))
-        self._check_history(keys)
-        ReadLayout(spec_of(keys), self._layout)  # raises for what is unknown
+    def _read_keys(self, keys: tuple[str, ...]) -> Mapping[str, torch.Tensor]:
         return {key: self._view(key) for key in keys}
-
-    def get_sensor_view(self, name: str) -> torch.Tensor:
-        """Returns (N, dim) float32: a copy, or the live storage of a resident one; see `SimBackend`."""
-        self._alive("get_sensor_view")
-        find(self._layout.sensors, name, "sensor")
-        return self._view(f"sensor:{name}")
 
     def _view(self, key: str) -> torch.Tensor:
         values = self._stored(key)
@@ -164,24 +137,14 @@ class FakeBackend(CheckedBackend):
         Raises:
             CapabilityError: It is DEVICE_RESIDENT.
         """
-        self._alive("compile_host_bridge_io")
         if self._resident:
-            raise CapabilityError(
-                "FakeBackend.compile_host_bridge_io: DEVICE_RESIDENT views are live, there is nothing to bridge; "
-                "use get_state_views and get_sensor_view"
-            )
+            return super().compile_host_bridge_io(spec)
+        self._alive("compile_host_bridge_io")
         return compile_plan(
             self, self._layout, spec, declared=self._declared, accepted=_DEVICES, owner=self._owner
         )
 
     # ------------------------------------------------------------------ physics
-
-    def step_tensor(self, ctrl: torch.Tensor, nsteps: int = 1) -> None:
-        """Advances every row; see `SimBackend`."""
-        self._check_control(ctrl, nsteps)
-        if not self._resident:
-            reject_non_finite(ctrl, "FakeBackend.step_tensor")
-        self._advance(ctrl.detach(), nsteps)
 
     def _advance(self, ctrl: torch.Tensor, nsteps: int) -> None:
         if self._resident:

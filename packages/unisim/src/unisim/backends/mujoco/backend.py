@@ -11,11 +11,11 @@ import torch
 
 from unisim.backends.mujoco.engine_warnings import BAD_ROW, EngineWarnings, log_engine_message
 from unisim.backends.mujoco.reads import BatchReads
-from unisim.capabilities import Diagnostic, TensorCapabilities, TensorExecution, device_problem
+from unisim.capabilities import Diagnostic, TensorCapabilities, device_problem
 from unisim.contract import Declared
 from unisim.host_bridge import HostBridgeBackend
 from unisim.model_layout import layout_digest
-from unisim.packets import ACCELERATION_FIELDS, STATE_FIELDS, ReadLayout
+from unisim.packets import STATE_FIELDS, ReadLayout
 from unisim.randomization import MODEL_FIELDS, engine_values
 from unisim.render import CameraCfg, OffscreenRenderer
 from unisim.reset import ResetPayload
@@ -83,25 +83,8 @@ class MuJoCoBackend(HostBridgeBackend):
 
     def get_tensor_capabilities(self) -> TensorCapabilities:
         """What this backend can do with its model."""
-        self._alive("get_tensor_capabilities")
-        return TensorCapabilities(
-            execution=TensorExecution.HOST_BRIDGE,
-            process_topology="any_process",
-            data_plane="packets",
-            accepted_devices=_DEVICES,
-            owns_stream=False,
-            state_fields=STATE_FIELDS,
-            sensors=tuple(sensor.name for sensor in self._layout.sensors),
-            selected_reset=True,
-            row_writes=True,
-            randomizable_fields=tuple(MODEL_FIELDS),
-            body_reads=True,
-            contact_reads=any(sensor.contact is not None for sensor in self._layout.sensors),
-            wrenches=True,
-            graph_capture=False,
-            rendering=True,
-            snapshots=True,
-            acceleration_fields=ACCELERATION_FIELDS,
+        return self._capabilities(
+            accepted_devices=_DEVICES, randomizable_fields=tuple(MODEL_FIELDS), rendering=True
         )
 
     def get_runtime_diagnostics(self) -> tuple[Diagnostic, ...]:

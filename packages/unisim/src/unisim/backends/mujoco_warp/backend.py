@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Mapping
+from typing import Any
 
 import mujoco_warp as mjw
 import torch
@@ -23,9 +23,8 @@ from unisim.backends.mujoco_warp.physics import Physics
 from unisim.capabilities import Diagnostic, TensorCapabilities, TensorExecution
 from unisim.checked import CheckedBackend
 from unisim.contract import Declared
-from unisim.errors import CapabilityError
-from unisim.model_layout import find, layout_digest
-from unisim.packets import ACCELERATION_FIELDS, STATE_FIELDS, HostBridgeSpec, ReadLayout, spec_of
+from unisim.model_layout import layout_digest
+from unisim.packets import STATE_FIELDS
 from unisim.randomization import MODEL_FIELDS
 from unisim.render import CameraCfg
 from unisim.reset import ResetPayload
@@ -33,8 +32,6 @@ from unisim.scene import SceneCfg, SimCfg
 from unisim.scene_model import compile_scene
 
 __all__ = ["MuJoCoWarpBackend"]
-
-_OWNER = "MuJoCoWarpBackend"
 
 
 class MuJoCoWarpBackend(CheckedBackend):
@@ -68,7 +65,7 @@ class MuJoCoWarpBackend(CheckedBackend):
             layout,
             num_envs,
             declared=declared,
-            owner=_OWNER,
+            owner="MuJoCoWarpBackend",
             device=self._stream.torch_device if self._stream else torch.device("cpu"),
             problems=[problem] if problem else [],
         )
@@ -86,7 +83,8 @@ class MuJoCoWarpBackend(CheckedBackend):
                 capacity=capacity,
                 capture=not self._capture_problem,
             )
-            self._physics.prepare(declared.decimation)
+            self._physics.prepare_step(declared.decimation)
+            self._physics.prepare_writes()
             self._physics.restart()
         self._overflow = OverflowWatch(mjw.OverflowType.__members__, capacity)
         self._digest = layout_digest(layout)
@@ -106,25 +104,12 @@ class MuJoCoWarpBackend(CheckedBackend):
 
     def get_tensor_capabilities(self) -> TensorCapabilities:
         """What this backend can do with its model."""
-        self._alive("get_tensor_capabilities")
-        return TensorCapabilities(
-            execution=TensorExecution.DEVICE_RESIDENT,
-            process_topology="learner_process",
-            data_plane="views",
+        return self._capabilities(
             accepted_devices=ACCEPTED,
-            owns_stream=True,
-            state_fields=STATE_FIELDS,
-            sensors=tuple(sensor.name for sensor in self._layout.sensors),
-            selected_reset=True,
-            row_writes=True,
             randomizable_fields=tuple(MODEL_FIELDS),
-            body_reads=True,
-            contact_reads=any(sensor.contact is not None for sensor in self._layout.sensors),
-            wrenches=True,
-            graph_capture=True,
             rendering=True,
-            snapshots=True,
-            acceleration_fields=ACCELERATION_FIELDS,
+            owns_stream=True,
+            graph_capture=True,
         )
 
     def get_runtime_diagnostics(self) -> tuple[Diagnostic, ...]:
@@ -153,19 +138,8 @@ class MuJoCoWarpBackend(CheckedBackend):
 
     # ------------------------------------------------------------------ reads
 
-    def get_state_views(self, fields: Sequence[str] | None = None) -> Mapping[str, torch.Tensor]:
-        """Returns live tensors by key, (N, width) float32; see `SimBackend`."""
-        self._alive("get_state_views")
-        keys = tuple(dict.fromkeys(STATE_FIELDS if fields is None else fields))
-        self._check_history(keys)
-        ReadLayout(spec_of(keys), self._layout)  # raises for what is unknown
+    def _read_keys(self, keys: tuple[str, ...]) -> Mapping[str, torch.Tensor]:
         return {key: self._view(key) for key in keys}
-
-    def get_sensor_view(self, name: str) -> torch.Tensor:
-        """Returns the live values of one sensor, (N, dim) float32; see `SimBackend`."""
-        self._alive("get_sensor_view")
-        find(self._layout.sensors, name, "sensor")
-        return self._view(f"sensor:{name}")
 
     def _view(self, key: str) -> torch.Tensor:
         view = self._views.get(key)
@@ -185,24 +159,13 @@ class MuJoCoWarpBackend(CheckedBackend):
         finite = torch.isfinite(state["qpos"]).all(dim=1) & torch.isfinite(state["qvel"]).all(dim=1)
         return self._physics.bad | ~finite
 
-    def compile_host_bridge_io(self, spec: HostBridgeSpec) -> NoReturn:
-        """Not for a device-resident backend.
-
-        Raises:
-            CapabilityError: Always.
-        """
-        self._alive("compile_host_bridge_io")
-        raise CapabilityError(
-            f"{_OWNER}.compile_host_bridge_io: DEVICE_RESIDENT views are live, there is nothing to bridge; "
-            "use get_state_views and get_sensor_view"
-        )
-
     # ------------------------------------------------------------------ physics
 
-    def step_tensor(self, ctrl: torch.Tensor, nsteps: int = 1) -> None:
-        """Advances every row; see `SimBackend`."""
-        self._check_control(ctrl, nsteps)
-        self._advance(ctrl.detach(), nsteps)
+    def prepare_step(self, nsteps: int) -> None:
+        """Captures the program of a step of `nsteps` substeps, unless there is one; see `SimBackend`."""
+        super().prepare_step(nsteps)
+        with self._order("prepare_step").work():
+            self._physics.prepare_step(nsteps)
 
     def _advance(self, ctrl: torch.Tensor, nsteps: int) -> None:
         with self._order("step_tensor").work():

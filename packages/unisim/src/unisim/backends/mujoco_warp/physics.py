@@ -13,13 +13,7 @@ from unisim.backends.mujoco_warp.capacity import Capacity
 from unisim.backends.mujoco_warp.model import DeviceModel, couples_bodies
 from unisim.backends.mujoco_warp.programs import Program
 from unisim.backends.mujoco_warp.reads import PublishedReads
-from unisim.backends.mujoco_warp.state_kernels import (
-    hold_pose,
-    note_bad_rows,
-    reset_state,
-    take_control,
-    write_state,
-)
+from unisim.backends.mujoco_warp.state_kernels import hold_pose, note_bad_rows, take_control, write_state
 from unisim.contract import Declared
 from unisim.model_layout import ModelLayout
 from unisim.packets import STATE_FIELDS
@@ -163,19 +157,24 @@ class Physics:
                 staged.index_copy_(0, ids, values)
         return self.model.write(payload)
 
+    def prepare_step(self, nsteps: int) -> None:
+        """Makes the program of a control step, so that it is not made while stepping."""
+        self._program("step", nsteps)
+
+    def prepare_writes(self) -> None:
+        """Makes the programs of resets and row writes."""
+        for derives in (0, 1) if self.model.derives else (0,):
+            self._program("reset", derives)
+            self._program("write", derives)
+
     def _run(self, kind: str, variant: int) -> None:
+        self._program(kind, variant)()
+
+    def _program(self, kind: str, variant: int) -> Program:
         program = self._programs.get((kind, variant))
         if program is None:
             program = self._programs[kind, variant] = self._make(kind, variant)
-        program()
-
-    def prepare(self, nsteps: int) -> None:
-        """Makes the programs of a control step and of resets and row writes, so that none is made while stepping."""
-        variants = [("step", nsteps)]
-        for derives in (0, 1) if self.model.derives else (0,):
-            variants += [("reset", derives), ("write", derives)]
-        for key in variants:
-            self._programs[key] = self._make(*key)
+        return program
 
     def _make(self, kind: str, variant: int) -> Program:
         launches = {
@@ -219,9 +218,7 @@ class Physics:
     def _launch_reset(self, derives: bool) -> None:
         m, d, n = self.model.engine, self._data, self._num_envs
         mjw.reset_data(m, d, reset=self._mask)
-        staged = [self._staged[name] for name in STATE_FIELDS]
-        outputs = [d.qpos, d.qvel, d.ctrl, self._bad]
-        wp.launch(reset_state, dim=n, inputs=[self._mask, *staged], outputs=outputs)
+        self._launch_take_over(restarts=True)
         if derives:
             self.model.derive(d, self._mask)
         if self._holding.size:
@@ -237,13 +234,16 @@ class Physics:
         self.reads.after_forward(self._mask)
 
     def _launch_write(self, derives: bool) -> None:
-        d = self._data
-        staged = [self._staged[name] for name in STATE_FIELDS]
-        inputs = [self._mask, self._given, *staged]
-        wp.launch(write_state, dim=self._num_envs, inputs=inputs, outputs=[d.qpos, d.qvel, d.ctrl])
+        self._launch_take_over(restarts=False)
         if derives:
-            self.model.derive(d, self._mask)
+            self.model.derive(self._data, self._mask)
         self.reads.refresh(self._mask)
+
+    def _launch_take_over(self, *, restarts: bool) -> None:
+        d = self._data
+        inputs = [self._mask, self._given, restarts, *(self._staged[name] for name in STATE_FIELDS)]
+        outputs = [d.qpos, d.qvel, d.ctrl, self._bad]
+        wp.launch(write_state, dim=self._num_envs, inputs=inputs, outputs=outputs)
 
     # ------------------------------------------------------------------ snapshots
 

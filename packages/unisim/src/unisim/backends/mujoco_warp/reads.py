@@ -15,9 +15,8 @@ import warp as wp
 
 from unisim.backends.mujoco_warp.reads_kernels import (
     clear_rows,
-    publish_bodies,
     publish_columns,
-    publish_sites,
+    publish_frames,
     record_substep,
 )
 from unisim.model_layout import ModelLayout, find
@@ -54,6 +53,8 @@ class PublishedReads:
         self._force = wp.zeros((n, layout.nu), dtype=float)
         self._bodies = wp.zeros((n, len(layout.bodies), 13), dtype=float)
         self._sites = wp.zeros((n, len(layout.sites), 13), dtype=float)
+        self._every_body = _columns([range(len(layout.bodies))])
+        self._not_turned = wp.zeros((1, 0), dtype=wp.quat)
         runs = {s.name: range(s.start, s.start + s.dim) for s in sensors}
         held = {s.name for s in sensors if s.stage == "acceleration"}
         self._held_columns = _columns([run for name, run in runs.items() if name in held])
@@ -124,19 +125,13 @@ class PublishedReads:
     def _publish_fresh(self, mask: Any) -> None:  # noqa: ANN401 - a wp.array
         m, d = self._model, self._data
         self._publish(mask, self._fresh_columns, d.sensordata, self._sensordata)
-        motion = [d.xquat, d.cvel, d.subtree_com]
-        wp.launch(
-            publish_bodies,
-            dim=self._bodies.shape[:2],
-            inputs=[mask, m.body_rootid, d.xpos, *motion],
-            outputs=[self._bodies],
-        )
-        wp.launch(
-            publish_sites,
-            dim=self._sites.shape[:2],
-            inputs=[mask, m.site_bodyid, m.site_quat, m.body_rootid, d.site_xpos, *motion],
-            outputs=[self._sites],
-        )
+        for bodies, turns, positions, out in (
+            (self._every_body, self._not_turned, d.xpos, self._bodies),
+            (m.site_bodyid, m.site_quat, d.site_xpos, self._sites),
+        ):
+            motion = [positions, d.xquat, d.cvel, d.subtree_com]
+            inputs = [mask, bodies, turns, m.body_rootid, *motion]
+            wp.launch(publish_frames, dim=out.shape[:2], inputs=inputs, outputs=[out])
 
     def _publish(self, mask: Any, columns: Any, source: Any, target: Any) -> None:  # noqa: ANN401
         dim = (self._data.nworld, columns.size)

@@ -5,7 +5,7 @@ Every kernel has one thread per row, or per row and element.
 
 import warp as wp
 
-__all__ = ["clear_rows", "publish_bodies", "publish_columns", "publish_sites", "record_substep"]
+__all__ = ["clear_rows", "publish_columns", "publish_frames", "record_substep"]
 
 
 @wp.kernel(enable_backward=False)
@@ -22,45 +22,6 @@ def publish_columns(
 
 
 @wp.func
-def _publish_frame(
-    out: wp.array3d[float],
-    row: int,
-    i: int,
-    pos: wp.vec3,
-    quat: wp.quat,
-    spatial: wp.spatial_vector,
-    centre: wp.vec3,
-):
-    # The engine's velocity is angular first and belongs to the tree's centre of mass: moved to the frame, v + w x r.
-    angular = wp.vec3(spatial[0], spatial[1], spatial[2])
-    linear = wp.vec3(spatial[3], spatial[4], spatial[5]) + wp.cross(angular, pos - centre)
-    for k in range(3):
-        out[row, i, k] = pos[k]
-        out[row, i, 7 + k] = linear[k]
-        out[row, i, 10 + k] = angular[k]
-    for k in range(4):
-        out[row, i, 3 + k] = quat[k]
-
-
-@wp.kernel(enable_backward=False)
-def publish_bodies(
-    mask: wp.array[bool],
-    body_rootid: wp.array[int],
-    xpos: wp.array2d[wp.vec3],
-    xquat: wp.array2d[wp.quat],
-    cvel: wp.array2d[wp.spatial_vector],
-    subtree_com: wp.array2d[wp.vec3],
-    out: wp.array3d[float],
-):
-    """Writes pose and velocity of every body, (N, bodies, 13) with the columns of `packets.BODY_FIELDS`."""
-    row, body = wp.tid()
-    if not mask[row]:
-        return
-    centre = subtree_com[row, body_rootid[body]]
-    _publish_frame(out, row, body, xpos[row, body], xquat[row, body], cvel[row, body], centre)
-
-
-@wp.func
 def _product(a: wp.quat, b: wp.quat):
     # The engine keeps w first, whatever Warp's own functions take a quaternion for.
     return wp.quat(
@@ -71,27 +32,44 @@ def _product(a: wp.quat, b: wp.quat):
     )
 
 
+@wp.func
+def _turned(quat: wp.quat, frame_quat: wp.array2d[wp.quat], row: int, i: int):
+    if frame_quat.shape[1] == 0:
+        return quat
+    return wp.normalize(_product(quat, frame_quat[row % frame_quat.shape[0], i]))
+
+
 @wp.kernel(enable_backward=False)
-def publish_sites(
+def publish_frames(
     mask: wp.array[bool],
-    site_bodyid: wp.array[int],
-    site_quat: wp.array2d[wp.quat],
+    frame_bodyid: wp.array[int],
+    frame_quat: wp.array2d[wp.quat],
     body_rootid: wp.array[int],
-    site_xpos: wp.array2d[wp.vec3],
+    frame_xpos: wp.array2d[wp.vec3],
     xquat: wp.array2d[wp.quat],
     cvel: wp.array2d[wp.spatial_vector],
     subtree_com: wp.array2d[wp.vec3],
     out: wp.array3d[float],
 ):
-    """Writes pose and velocity of every site, (N, sites, 13) with the columns of `packets.BODY_FIELDS`."""
-    row, site = wp.tid()
+    """Writes pose and velocity of every frame, (N, frames, 13) with the columns of `packets.BODY_FIELDS`.
+
+    Frames are fixed to bodies: turned against them by `frame_quat`, or bodies themselves where that has no columns.
+    """
+    row, i = wp.tid()
     if not mask[row]:
         return
-    body = site_bodyid[site]
-    own = site_quat[row % site_quat.shape[0], site]
-    quat = wp.normalize(_product(xquat[row, body], own))
-    centre = subtree_com[row, body_rootid[body]]
-    _publish_frame(out, row, site, site_xpos[row, site], quat, cvel[row, body], centre)
+    body = frame_bodyid[i]
+    pos, quat = frame_xpos[row, i], _turned(xquat[row, body], frame_quat, row, i)
+    # The engine's velocity is angular first and belongs to the tree's centre of mass: moved to the frame, v + w x r.
+    spatial, centre = cvel[row, body], subtree_com[row, body_rootid[body]]
+    angular = wp.vec3(spatial[0], spatial[1], spatial[2])
+    linear = wp.vec3(spatial[3], spatial[4], spatial[5]) + wp.cross(angular, pos - centre)
+    for k in range(3):
+        out[row, i, k] = pos[k]
+        out[row, i, 7 + k] = linear[k]
+        out[row, i, 10 + k] = angular[k]
+    for k in range(4):
+        out[row, i, 3 + k] = quat[k]
 
 
 @wp.kernel(enable_backward=False)

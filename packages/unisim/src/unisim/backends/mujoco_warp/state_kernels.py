@@ -5,7 +5,7 @@ Every kernel has one thread per row. Rows that a mask does not name are left as 
 
 import warp as wp
 
-__all__ = ["hold_pose", "keep_unselected", "note_bad_rows", "reset_state", "take_control", "write_state"]
+__all__ = ["hold_pose", "keep_unselected", "note_bad_rows", "take_control", "write_state"]
 
 BAD_VALUE = wp.constant(1.0e10)
 """MuJoCo's mjMAXVAL: a larger position, velocity or acceleration makes its row bad."""
@@ -69,9 +69,17 @@ def note_bad_rows(
         bad[row] = True
 
 
+@wp.func
+def _copy_row(source: wp.array2d[float], row: int, target: wp.array2d[float]):
+    for i in range(target.shape[1]):
+        target[row, i] = source[row, i]
+
+
 @wp.kernel(enable_backward=False)
-def reset_state(
+def write_state(
     mask: wp.array[bool],
+    given: wp.array[bool],
+    restarts: bool,
     staged_qpos: wp.array2d[float],
     staged_qvel: wp.array2d[float],
     staged_ctrl: wp.array2d[float],
@@ -80,17 +88,21 @@ def reset_state(
     ctrl: wp.array2d[float],
     bad: wp.array[bool],
 ):
-    """Takes over what was staged; a row starts its episode without blame."""
+    """Takes over those of positions, velocities and controls that were staged (`given[0..2]`).
+
+    A row that restarts takes over all of them, and begins its episode without blame.
+    """
     row = wp.tid()
     if not mask[row]:
         return
-    for i in range(qpos.shape[1]):
-        qpos[row, i] = staged_qpos[row, i]
-    for i in range(qvel.shape[1]):
-        qvel[row, i] = staged_qvel[row, i]
-    for i in range(ctrl.shape[1]):
-        ctrl[row, i] = staged_ctrl[row, i]
-    bad[row] = False
+    if restarts or given[0]:
+        _copy_row(staged_qpos, row, qpos)
+    if restarts or given[1]:
+        _copy_row(staged_qvel, row, qvel)
+    if restarts or given[2]:
+        _copy_row(staged_ctrl, row, ctrl)
+    if restarts:
+        bad[row] = False
 
 
 @wp.kernel(enable_backward=False)
@@ -112,36 +124,8 @@ def hold_pose(
 
 
 @wp.kernel(enable_backward=False)
-def write_state(
-    mask: wp.array[bool],
-    given: wp.array[bool],
-    staged_qpos: wp.array2d[float],
-    staged_qvel: wp.array2d[float],
-    staged_ctrl: wp.array2d[float],
-    qpos: wp.array2d[float],
-    qvel: wp.array2d[float],
-    ctrl: wp.array2d[float],
-):
-    """Takes over those of positions, velocities and controls that were staged (`given[0..2]`)."""
-    row = wp.tid()
-    if not mask[row]:
-        return
-    if given[0]:
-        for i in range(qpos.shape[1]):
-            qpos[row, i] = staged_qpos[row, i]
-    if given[1]:
-        for i in range(qvel.shape[1]):
-            qvel[row, i] = staged_qvel[row, i]
-    if given[2]:
-        for i in range(ctrl.shape[1]):
-            ctrl[row, i] = staged_ctrl[row, i]
-
-
-@wp.kernel(enable_backward=False)
 def keep_unselected(mask: wp.array[bool], saved: wp.array2d[float], values: wp.array2d[float]):
     """Puts back the saved values of rows that the mask does not name."""
     row = wp.tid()
-    if mask[row]:
-        return
-    for i in range(values.shape[1]):
-        values[row, i] = saved[row, i]
+    if not mask[row]:
+        _copy_row(saved, row, values)
