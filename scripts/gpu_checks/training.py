@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,27 @@ __all__ = ["train_balance", "train_bridge", "train_walk"]
 
 _BAR = 950.0
 """1000 x mean reward per step that the preset of cart-pole reaches."""
+_UNMEASURED = ("learner.eval_interval=0",)
 
 
-def _train(report: Report, **request: Any) -> tuple[Outcome, Path, list[dict[str, Any]]]:
-    """Trains in the check's folder; returns the outcome, the run's folder, and its metrics."""
-    runs = report.folder / request["task"] / request["backend"]
-    outcome = train(TrainRequest(device=report.device, runs=runs, **request))
+def _train(
+    report: Report, task: str, backend: str, *, rows: int, iterations: int, overrides: Sequence[str] = ()
+) -> tuple[Outcome, Path, list[dict[str, Any]]]:
+    """Trains in the check's folder, in a dry run with few rows and steps.
+
+    Returns:
+        The outcome, the run's folder, and its metrics.
+    """
+    request = TrainRequest(
+        task=task,
+        backend=backend,
+        device=report.device,
+        runs=report.folder / task / backend,
+        num_envs=report.pick(rows, 4),
+        budget=BudgetCfg(iterations=iterations),
+        overrides=(*overrides, *report.pick((), ("learner.num_steps_per_env=4",))),
+    )
+    outcome = train(request)
     run = outcome.checkpoint.parent.parent
     return outcome, run, _rows(run)
 
@@ -58,12 +74,7 @@ def train_bridge(report: Report) -> None:
     """Ten iterations of PPO on the device over physics on the host."""
     iterations = report.pick(10, 2)
     outcome, _, rows = _train(
-        report,
-        task=QUADRUPED,
-        backend=HOST,
-        num_envs=report.pick(1024, 4),
-        budget=BudgetCfg(iterations=iterations),
-        overrides=("learner.eval_interval=0", *report.pick((), ("learner.num_steps_per_env=4",))),
+        report, QUADRUPED, HOST, rows=1024, iterations=iterations, overrides=_UNMEASURED
     )
     report.expect(outcome.status == "finished", f"it {outcome.status}")
     report.expect(len(rows) == iterations, f"{len(rows)} iterations were logged, expected {iterations}")
@@ -72,16 +83,8 @@ def train_bridge(report: Report) -> None:
 
 def train_balance(report: Report) -> None:
     """The preset of cart-pole on the device reaches its bar, and a run goes on from its checkpoint."""
-    quick = report.pick((), ("learner.num_steps_per_env=4",))
     iterations = report.pick(60, 2)
-    outcome, run, rows = _train(
-        report,
-        task=CARTPOLE,
-        backend=RESIDENT,
-        num_envs=report.pick(128, 4),
-        budget=BudgetCfg(iterations=iterations),
-        overrides=quick,
-    )
+    outcome, run, rows = _train(report, CARTPOLE, RESIDENT, rows=128, iterations=iterations)
     _describe(report, "balance", rows)
     config = RunConfig.read(run / "config.yaml")
     evaluator = Evaluator(config, episodes=report.pick(64, 2))
@@ -96,12 +99,7 @@ def train_balance(report: Report) -> None:
 def train_walk(report: Report) -> None:
     """Some of the quadruped's training with many rows: the return rises."""
     _, _, rows = _train(
-        report,
-        task=QUADRUPED,
-        backend=RESIDENT,
-        num_envs=report.pick(4096, 4),
-        budget=BudgetCfg(iterations=report.pick(40, 2)),
-        overrides=("learner.eval_interval=0", *report.pick((), ("learner.num_steps_per_env=4",))),
+        report, QUADRUPED, RESIDENT, rows=4096, iterations=report.pick(40, 2), overrides=_UNMEASURED
     )
     _describe(report, "walk", rows)
     key = "Episode/return"

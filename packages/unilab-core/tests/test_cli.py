@@ -190,16 +190,25 @@ def test_a_command_that_two_packages_name_alike_is_one_command(monkeypatch, caps
 # ---------------------------------------------------------------- in a process of its own
 
 
-def test_the_installed_command_helps_without_torch_or_an_engine(program):
-    finished = program("""
+@pytest.mark.parametrize(
+    ("command", "example"),
+    [
+        ("list", "unilab list --json"),
+        ("doctor", "unilab doctor cartpole-balance --backend mujoco"),
+        ("new", "unilab new my_robot"),
+        ("replay", "unilab replay nan_dumps/nan_000000120.pt"),
+    ],
+)
+def test_an_installed_command_helps_without_torch_or_an_engine(program, command, example):
+    finished = program(f"""
 import sys
 from unilab_core.cli import main
-code = main(["list", "--help"])
-heavy = {"torch", "mujoco", "rsl_rl"} & set(sys.modules)
-sys.exit(f"imported {heavy}" if heavy else code)
+code = main(["{command}", "--help"])
+heavy = {{"torch", "mujoco", "warp", "rsl_rl"}} & set(sys.modules)
+sys.exit(f"imported {{heavy}}" if heavy else code)
 """)
     assert (finished.returncode, finished.stderr) == (0, "")
-    assert "Example: unilab list --json" in finished.stdout
+    assert f"Example: {example}" in finished.stdout
 
 
 def test_a_missing_cli_extra_is_named(program):

@@ -274,15 +274,3 @@ def test_this_machine_as_json_has_exactly_the_documented_keys(monkeypatch, capfd
     assert list(states) == ["Python", *layers, "torch", "CUDA", "threads", *last]
     assert (states["Python"], states["torch"]) == ("ok", "ok")
     assert (states["mujoco: engine"], states["mujoco: run"]) == ("ok", "ok")
-
-
-def test_the_command_is_installed_and_helps_without_torch_or_an_engine(program):
-    finished = program("""
-import sys
-from unilab_core.cli import main
-code = main(["doctor", "--help"])
-heavy = {"torch", "mujoco", "warp"} & set(sys.modules)
-sys.exit(f"imported {heavy}" if heavy else code)
-""")
-    assert (finished.returncode, finished.stderr) == (0, "")
-    assert "Example: unilab doctor cartpole-balance --backend mujoco" in finished.stdout

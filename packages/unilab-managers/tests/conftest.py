@@ -12,7 +12,7 @@ if SUPPORT not in sys.path:
     sys.path.insert(0, SUPPORT)
 
 if TYPE_CHECKING:
-    from manager_support import MakeEnv
+    from manager_support import MakeEnv, Run
 
     from unilab_managers import ManagerBasedRlEnv
 
@@ -40,3 +40,19 @@ def make_env() -> Iterator["MakeEnv"]:
     yield make
     for env in made:
         env.close()
+
+
+@pytest.fixture
+def unilab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> "Run":
+    """Runs the command line in an empty folder, which it leaves empty."""
+    from unilab_core.cli import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def call(*args: str) -> tuple[int, str, str]:
+        code = main(list(args))
+        shown = capsys.readouterr()
+        assert list(tmp_path.iterdir()) == []
+        return code, shown.out, shown.err
+
+    return call

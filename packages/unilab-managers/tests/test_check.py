@@ -257,6 +257,39 @@ def test_a_task_that_cannot_be_built_has_one_finding_that_names_the_term() -> No
     assert "KeyError: 'no such thing'" in finding.what
 
 
+@pytest.mark.parametrize("mode", ["reset", "startup"])
+def test_an_event_that_stages_an_impossible_model_value_is_named(mode: str) -> None:
+    terms = {
+        "before": event(defects.unharmed, mode),
+        "seeded": event(defects.below_zero, mode),
+        "after": event(defects.unharmed, mode),
+    }
+    (finding,) = run_checks(with_terms("events", **terms)).findings
+    assert (finding.check, finding.manager, finding.term) == ("construction", "events", "seeded")
+    assert "model field 'body_mass' of row 0: a mass must be positive, kg" in finding.what
+    assert finding.fix == "stage only what is valid, whatever is drawn"
+
+
+def test_an_event_that_stages_an_impossible_model_value_in_a_later_reset_is_named() -> None:
+    report = run_checks(
+        with_terms("events", seeded=event(defects.below_zero_later)), only=("rollout", "determinism")
+    )
+    (finding,) = report.findings
+    assert (finding.check, finding.manager, finding.term) == ("rollout", "events", "seeded")
+    assert "model field 'body_mass' of row 0: a mass must be positive, kg" in finding.what
+    assert finding.also == ("determinism",)
+
+
+def test_an_event_that_stages_an_impossible_model_value_in_a_variant_is_named_once() -> None:
+    report = run_checks(
+        with_terms("events", seeded=event(defects.below_zero_without_noise)),
+        only=("constant-columns", "randomization"),
+    )
+    (finding,) = report.findings
+    assert (finding.check, finding.manager, finding.term) == ("construction", "events", "seeded")
+    assert "model field 'body_mass' of row 0: a mass must be positive, kg" in finding.what
+
+
 def test_an_action_that_asks_the_device_is_named() -> None:
     cfg = with_terms("actions", effort=defects.AskingEffortCfg())
     (finding,) = run_checks(cfg, only=("transfers",)).findings

@@ -10,7 +10,7 @@ import pytest
 from check_support import event, found_in, observation, reward, with_terms
 
 from unilab_core import SceneEntityCfg
-from unilab_managers import CurriculumTermCfg, ObservationTermCfg, mdp
+from unilab_managers import CurriculumTermCfg, EventTermCfg, ObservationTermCfg, mdp
 from unilab_managers.checking.running import run_checks
 from unilab_managers.checking.under_test import TaskUnderTest
 
@@ -117,19 +117,21 @@ def test_an_event_that_skips_episodes_is_a_note_until_it_hardly_ever_comes(
     assert (len(report.findings), len(report.notes)) == (findings, notes)
 
 
+def wrench(duration_s: float, cooldown_s: float) -> EventTermCfg:
+    """Pushes the arm again and again."""
+    params = {
+        "asset_cfg": SceneEntityCfg(body_names=("arm",)),
+        "force_range": (-1.0, 1.0),
+        "torque_range": (0.0, 0.0),
+        "duration_range_s": (duration_s, duration_s),
+        "cooldown_range_s": (cooldown_s, cooldown_s),
+    }
+    return event(mdp.apply_body_wrench, "step", params=params)
+
+
 @pytest.mark.parametrize(("cooldown_s", "clean"), [(0.5, True), (1.5, False)])
 def test_a_wrench_whose_cool_down_outlasts_the_episode_never_acts(cooldown_s: float, clean: bool) -> None:
-    term = event(
-        mdp.apply_body_wrench,
-        "step",
-        params={
-            "asset_cfg": SceneEntityCfg(body_names=("arm",)),
-            "force_range": (-1.0, 1.0),
-            "torque_range": (0.0, 0.0),
-            "duration_range_s": (0.1, 0.1),
-            "cooldown_range_s": (cooldown_s, cooldown_s),
-        },
-    )
+    term = wrench(duration_s=0.1, cooldown_s=cooldown_s)
     report = run_checks(with_terms("events", seeded=term), only=("silent-events",))
     assert report.is_clean is clean
     if not clean:
@@ -156,15 +158,5 @@ def test_nothing_is_claimed_of_bits_where_a_device_does_not_promise_them(
 
 
 def test_a_sustained_wrench_may_look_at_rows_when_it_is_due() -> None:
-    term = event(
-        mdp.apply_body_wrench,
-        "step",
-        params={
-            "asset_cfg": SceneEntityCfg(body_names=("arm",)),
-            "force_range": (-1.0, 1.0),
-            "torque_range": (0.0, 0.0),
-            "duration_range_s": (0.02, 0.02),
-            "cooldown_range_s": (0.02, 0.02),
-        },
-    )
+    term = wrench(duration_s=0.02, cooldown_s=0.02)
     assert run_checks(with_terms("events", wrench=term), only=("transfers",)).is_clean

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import check_defects as defects
@@ -12,9 +12,9 @@ import check_support as support
 import pytest
 import torch
 from check_support import observation, reward, with_terms
+from manager_support import Run
 
 from unilab_core import CapabilityError, ConfigError, TaskSpec, registry
-from unilab_core.cli import main
 from unilab_managers.checking.findings import Finding, merge
 from unilab_managers.checking.running import CHECKS, run_checks
 from unilab_managers.managers.manager_base import BoundTerm
@@ -115,23 +115,13 @@ def test_an_echo_is_told_with_what_can_cause_it_and_the_first_without_a_cause_st
 
 # ---------------------------------------------------------------- the command line
 
-Run = Callable[..., tuple[int, str, str]]
-
 
 @pytest.fixture
-def run(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command in an empty folder."""
+def run(unilab: Run) -> Run:
+    """Runs the command with two tasks."""
     registry.register_task(TaskSpec("sound", "check_support:sound"))
     registry.register_task(TaskSpec("defective", "check_defects:defective"))
-    monkeypatch.chdir(tmp_path)
-
-    def call(*args: str) -> tuple[int, str, str]:
-        code = main(["check", *args])
-        shown = capsys.readouterr()
-        assert list(tmp_path.iterdir()) == []
-        return code, shown.out, shown.err
-
-    return call
+    return partial(unilab, "check")
 
 
 def test_the_command_says_that_a_task_is_clean(run: Run) -> None:

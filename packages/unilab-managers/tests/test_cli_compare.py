@@ -4,39 +4,29 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import compare_support
 import pytest
 import torch
 from compare_support import PUSH
-from manager_support import DT
+from manager_support import DT, Run
 
 from unilab_core import TaskSpec, registry
-from unilab_core.cli import main
 from unilab_managers.cli.compare_tally import Column, Moment, Place, Tally, Tolerance
 from unisim import factory
 
-Run = Callable[..., tuple[int, str, str]]
-
 
 @pytest.fixture
-def run(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command line with the fakes for backends and their task."""
+def run(unilab: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the command with the fakes for backends and their tasks."""
     for name in ("cfg", "fast", "drawing", "PlainCfg"):
         task = {"cfg": "pair", "PlainCfg": "plain"}.get(name, name)
         registry.register_task(TaskSpec(task, f"compare_support:{name}"))
     monkeypatch.setattr(factory, "entry_points", compare_support.entry_points)
-    monkeypatch.chdir(tmp_path)
-
-    def call(task: str, backends: str, *args: str) -> tuple[int, str, str]:
-        code = main(["compare", task, "--backends", backends, "--num-envs", "3", *args])
-        shown = capsys.readouterr()
-        assert list(tmp_path.iterdir()) == []
-        return code, shown.out, shown.err
-
-    return call
+    return lambda task, backends, *args: unilab(
+        "compare", task, "--backends", backends, "--num-envs", "3", *args
+    )
 
 
 def compared(run: Run, task: str, backends: str, *args: str) -> tuple[int, dict[str, Any], dict[str, Any]]:

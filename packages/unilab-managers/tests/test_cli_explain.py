@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from manager_support import MakeEnv, base_cfg, group, layout_of, mujoco_cfg, ones, probe
+from manager_support import MakeEnv, Run, base_cfg, group, layout_of, mujoco_cfg, ones, probe
 
 from unilab_core import SceneEntityCfg, TaskSpec, host_term, registry
-from unilab_core.cli import main
 from unilab_managers import (
     AdditiveBiasNoiseCfg,
     ConstantNoiseCfg,
@@ -30,7 +29,6 @@ from unilab_managers import (
     mdp,
 )
 
-Run = Callable[..., tuple[int, str, str]]
 CART = SceneEntityCfg(joint_names=("slider",))
 
 
@@ -130,19 +128,11 @@ def everything() -> ManagerBasedRlEnvCfg:
 
 
 @pytest.fixture
-def run(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command line in an empty folder where the tasks `small` and `everything` are registered."""
+def run(unilab: Run) -> Run:
+    """Runs the command with the tasks `small` and `everything`."""
     for name, cfg in (("small", "manager_support:mujoco_cfg"), ("everything", f"{__name__}:everything")):
         registry.register_task(TaskSpec(name, cfg))
-    monkeypatch.chdir(tmp_path)
-
-    def call(*args: str) -> tuple[int, str, str]:
-        code = main(["explain", *args])
-        shown = capsys.readouterr()
-        assert list(tmp_path.iterdir()) == []
-        return code, shown.out, shown.err
-
-    return call
+    return partial(unilab, "explain")
 
 
 def _section(text: str, title: str) -> str:

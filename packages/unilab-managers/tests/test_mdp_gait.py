@@ -228,11 +228,13 @@ def test_the_foot_whose_turn_it_is_shall_be_lifted_and_the_other_stand(made: Mad
     assert rewarded(env, feed, left, right) == pytest.approx(expected, abs=1e-5)
 
 
+UP, DOWN = (0.07, 0.0, 0.0, AIR), (0.0, 0.0, 0.0, GROUND)
+
+
 def test_half_a_turn_later_it_is_the_other_foots_turn(made: Made, feed: Feed) -> None:
     env = walker(made, feed, [WALK] * 2)
     set_phase(env, 0.75, 0.75)
-    up, down = (0.07, 0.0, 0.0, AIR), (0.0, 0.0, 0.0, GROUND)
-    assert rewarded(env, feed, [down, up], [up, down]) == pytest.approx([1.0, 0.0], abs=1e-5)
+    assert rewarded(env, feed, [DOWN, UP], [UP, DOWN]) == pytest.approx([1.0, 0.0], abs=1e-5)
 
 
 def test_between_swing_and_stance_both_count_by_their_shares(made: Made, feed: Feed) -> None:
@@ -251,8 +253,7 @@ def test_between_swing_and_stance_both_count_by_their_shares(made: Made, feed: F
 def test_a_robot_that_is_to_stand_shall_keep_all_feet_down(made: Made, feed: Feed) -> None:
     env = walker(made, feed, [STAND] * 2)
     set_phase(env, 0.25, 0.25)
-    up, down = (0.07, 0.0, 0.0, AIR), (0.0, 0.0, 0.0, GROUND)
-    assert rewarded(env, feed, [down, up], [down, down]) == pytest.approx([1.0, 0.5], abs=1e-6)
+    assert rewarded(env, feed, [DOWN, UP], [DOWN, DOWN]) == pytest.approx([1.0, 0.5], abs=1e-6)
 
 
 def test_feet_are_shown_as_contacts_and_clearances(made: Made, feed: Feed) -> None:
@@ -324,19 +325,17 @@ def test_feet_shall_touch_when_it_is_their_turn(
     term = RewardTermCfg(func=feet_gait_contact, weight=1.0, params={**TOUCH, "stance_share": stance_share})
     env = lone(made, feed, [WALK] * 4 + [STAND], term)
     set_phase(env, *[0.25] * 5)  # the left foot's swing, the right one's stance
-    up, down = (0.07, 0.0, 0.0, AIR), (0.0, 0.0, 0.0, GROUND)
-    assert rewarded(env, feed, [up, up, down, down, down], [down, up, down, up, down]) == expected
+    assert rewarded(env, feed, [UP, UP, DOWN, DOWN, DOWN], [DOWN, UP, DOWN, UP, DOWN]) == expected
 
 
 def test_a_longer_stance_begins_the_swing_later(made: Made, feed: Feed) -> None:
     phase = 0.08  # a sine of 0.48: between those at which a swing begins at shares of 1/2 (0) and 0.7 (0.59)
-    up, down = (0.07, 0.0, 0.0, AIR), (0.0, 0.0, 0.0, GROUND)
     got = []
     for share in (0.5, 0.7):
         params = {**TOUCH, "stance_share": share}
         env = lone(made, feed, [WALK], RewardTermCfg(func=feet_gait_contact, weight=1.0, params=params))
         set_phase(env, phase)
-        got.append(rewarded(env, feed, [up], [down]))
+        got.append(rewarded(env, feed, [UP], [DOWN]))
     assert got == [[1.0], [0.5]]
 
 

@@ -197,3 +197,19 @@ class OfBroken(Steps):
 def test_one_that_fails_is_named(make_env: MakeEnv) -> None:
     with pytest.raises(ConfigError, match="tracker Broken: ArithmeticError: broken"):
         make_env(rewards={"broken": RewardTermCfg(func=OfBroken, weight=1.0, params={"by": 1.0})})
+
+
+class Unmade(Count):
+    def __init__(self, env: ManagerBasedRlEnv, by: float) -> None:
+        raise ArithmeticError("broken")
+
+
+class OfUnmade(Steps):
+    def __init__(self, cfg: Any, env: ManagerBasedRlEnv) -> None:
+        self.count = env.trackers.share(Unmade, 1.0)
+
+
+def test_one_that_fails_within_a_term_is_named_after_it(make_env: MakeEnv) -> None:
+    message = "^rewards term 'unmade': tracker Unmade: ArithmeticError: broken$"
+    with pytest.raises(ConfigError, match=message):
+        make_env(rewards={"unmade": RewardTermCfg(func=OfUnmade, weight=1.0, params={"by": 1.0})})

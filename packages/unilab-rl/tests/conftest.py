@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,3 +17,18 @@ def _register() -> None:
     import rl_support
 
     rl_support.register()
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The environments that evaluators make."""
+    from unilab_rl.runtime import evaluator
+
+    found = []
+
+    def make_env(*args: Any, make_env: Any = evaluator.make_env, **settings: Any) -> Any:
+        found.append(make_env(*args, **settings))
+        return found[-1]
+
+    monkeypatch.setattr(evaluator, "make_env", make_env)
+    return found

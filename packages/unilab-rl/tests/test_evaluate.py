@@ -100,6 +100,20 @@ def test_a_time_out_is_no_fall():
     assert evaluate(env(), ZeroPolicy(2)).falls == 0
 
 
+def test_a_time_out_of_a_finite_horizon_is_no_fall():
+    result = evaluate(env(is_finite_horizon=True), ZeroPolicy(2), episodes_per_env=2)
+    assert (result.falls, result.terminated_share, result.truncated_share) == (0, 0.0, 1.0)
+
+
+def test_falls_of_a_finite_horizon_are_those_before_its_time_limit():
+    def terminate(step, age):
+        # Row 0 falls in step 2 and, at age 3, in the last step; the three others time out in it.
+        return torch.tensor([step in (2, 5), False, False, False])
+
+    result = evaluate(env(terminate=terminate, is_finite_horizon=True), ZeroPolicy(2))
+    assert (result.falls, result.terminated_share, result.truncated_share) == (2, 0.25, 0.75)
+
+
 def test_metrics_are_sums_over_counts_of_all_episodes_that_ended_in_time():
     # Ages 2 and 2 of row 0, and 5 of three rows: 19 over 5 episodes; row 0's third one is cut off and left out.
     result = evaluate(env(fall_at=2, metrics=True), ZeroPolicy(2))

@@ -9,7 +9,6 @@ import pytest
 import torch
 from rl_support import COUNTING, ScriptedEnvCfg, run_config
 
-import unilab_rl.runtime.evaluator as module
 from unilab_core import CapabilityError, ConfigError, TaskSpec, UnknownNameError, register_task
 from unilab_rl import (
     BudgetCfg,
@@ -30,19 +29,6 @@ from unilab_rl.runtime.evaluator import evaluation_cfg, evaluation_seed
 def _fresh(monkeypatch):
     COUNTING.made.clear()
     monkeypatch.setattr(COUNTING, "before_iteration", lambda number: None)
-
-
-@pytest.fixture
-def made(monkeypatch):
-    """The environments that evaluators make."""
-    found = []
-
-    def make_env(*args, make_env=module.make_env, **settings):
-        found.append(make_env(*args, **settings))
-        return found[-1]
-
-    monkeypatch.setattr(module, "make_env", make_env)
-    return found
 
 
 def trained(tmp_path, *overrides, **changes):

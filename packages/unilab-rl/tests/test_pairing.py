@@ -7,7 +7,6 @@ import pytest
 import torch
 from rl_support import COUNTING
 
-import unilab_rl.runtime.evaluator as module
 from unilab_core import ConfigError
 from unilab_core.cli import main
 from unilab_rl import Evaluator, RunFolder, TrainRequest, list_checkpoints, load_checkpoint, train
@@ -22,19 +21,6 @@ def _in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     COUNTING.made.clear()
     monkeypatch.setattr(COUNTING, "before_iteration", lambda number: None)
-
-
-@pytest.fixture
-def made(monkeypatch):
-    """The environments that evaluators make."""
-    found = []
-
-    def make_env(*args, make_env=module.make_env, **settings):
-        found.append(make_env(*args, **settings))
-        return found[-1]
-
-    monkeypatch.setattr(module, "make_env", make_env)
-    return found
 
 
 def episodes(*returns):

@@ -274,6 +274,34 @@ def asks_in_every_step(env: ManagerBasedRlEnv, env_ids: torch.Tensor) -> None:
     env.scene["robot"].data.joint_vel.max().item()
 
 
+@writes("body_mass")
+def below_zero(env: ManagerBasedRlEnv, env_ids: torch.Tensor) -> None:
+    """Stages masses that no body can have."""
+    data = env.scene["robot"].data
+    data.write_model("body_mass", -data.model_values("body_mass", env_ids), env_ids)
+
+
+@writes("body_mass")
+def below_zero_later(env: ManagerBasedRlEnv, env_ids: torch.Tensor) -> None:
+    """Does so in resets of the second episode and later."""
+    if env.step_counter:
+        below_zero(env, env_ids)
+
+
+@writes("body_mass")
+def below_zero_without_noise(env: ManagerBasedRlEnv, env_ids: torch.Tensor) -> None:
+    """Does so only where observations have no noise."""
+    if not env.cfg.observations["obs"].enable_corruption:
+        below_zero(env, env_ids)
+
+
+@writes("body_mass")
+def unharmed(env: ManagerBasedRlEnv, env_ids: torch.Tensor) -> None:
+    """Stages the masses that are staged already."""
+    data = env.scene["robot"].data
+    data.write_model("body_mass", data.model_values("body_mass", env_ids), env_ids)
+
+
 @writes("dof_damping")
 def nothing_new(env: ManagerBasedRlEnv, env_ids: torch.Tensor) -> None:
     """Draws, and writes back what was there."""

@@ -28,6 +28,8 @@ from unisim import EntityCfg, ModelLayout, SceneCfg, SimCfg
 from unisim.testing import FakeBackend, make_layout
 
 MakeEnv = Callable[..., ManagerBasedRlEnv]
+Run = Callable[..., tuple[int, str, str]]
+"""Runs the command line: exit code, output and errors."""
 calls: list[Any] = []
 DT = 0.02
 WIDTH = 3

@@ -60,7 +60,8 @@ class ScriptedEnv:
 
     Observation columns of row r in its episode e (from 0) at age t: `obs = [100 e + t, r]`,
     `critic = [100 e + t, r, -1]`. Reward: `gain - mean(action ** 2)`. Time-out at age `cfg.steps`; `terminate(step,
-    age) -> (N,) bool` adds terminations, and row 0 falls at age `cfg.fall_at`. With `cfg.metrics`, finished episodes
+    age) -> (N,) bool` adds terminations, and row 0 falls at age `cfg.fall_at`; with `cfg.is_finite_horizon` a time-out
+    is a termination. With `cfg.metrics`, finished episodes
     report their mean length as `Metrics/age` and nothing, with count 0, as `Metrics/none`. Every tensor handed out by
     `step` is rewritten by the next. The position is the row, plus `cfg.place_on` a backend; the velocity is the last
     seed; `cfg.gain_on` a backend is there instead of the gain. A picture is 16 x 24, all of one grey: 10 times row plus
@@ -158,6 +159,9 @@ class ScriptedEnv:
             state.terminated.copy_(self.terminate(self.step_counter, self._age))
         if self.cfg.fall_at is not None:
             state.terminated[0] |= self._age[0] == self.cfg.fall_at
+        if self.cfg.is_finite_horizon:
+            state.terminated |= state.truncated
+            state.truncated.fill_(False)
         self._write(self._obs)
         self._log.fill_(float(self.step_counter))
         state.info = {"log": {"Metrics/step": self._log}, "timing": {}}

@@ -23,13 +23,14 @@ def check_rollout(task: TaskUnderTest) -> list[Finding]:
     """Runs short episodes of random and zero actions: nothing fails, all is finite, no episode ends at once."""
     watch = RolloutWatch()
     try:
-        with around_terms(watch), task.env(task.hurried) as env:
+        with around_terms(watch), around_terms(task.staging), task.env(task.hurried) as env:
             return list(dict.fromkeys(_run(task, env)))
     except StoppedError as error:
         if watch.strayed:
             place = next(iter(watch.strayed))
             return [_failed(error, place, "symptom")]
-        return [_failed(error, error.place if error.place != NOBODY else watch.not_finite)]
+        places = (error.place, task.staging.blamed_for(error), watch.not_finite)
+        return [_failed(error, next((place for place in places if place != NOBODY), NOBODY))]
 
 
 def _failed(error: StoppedError, place: tuple[str, str], kind: Kind = "finding") -> Finding:

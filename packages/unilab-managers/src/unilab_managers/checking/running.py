@@ -12,9 +12,9 @@ from unilab_core.factory import Overrides, load_env_cfg
 from unilab_managers.checking.coverage import check_constant_columns, check_dead_rewards
 from unilab_managers.checking.descriptions import check_description
 from unilab_managers.checking.determinism import check_determinism
-from unilab_managers.checking.findings import CheckReport, Finding, merge
+from unilab_managers.checking.findings import CheckReport, Finding, Kind, merge
 from unilab_managers.checking.isolation import check_reset_isolation
-from unilab_managers.checking.places import place_of
+from unilab_managers.checking.places import NOBODY, place_of
 from unilab_managers.checking.purity import check_purity
 from unilab_managers.checking.randomizing import check_randomization
 from unilab_managers.checking.rollout import check_rollout, check_spaces
@@ -64,21 +64,10 @@ def run_checks(
 
     Recorders and a guard are left out: nothing leaves the process. The global random generators end as they began.
 
-    Args:
-        task: Name of a registered task, or a config.
-        overrides: Dotted path to value, or texts `"path.to.field=value"`.
-        backend: Name of a physics backend.
-        device: Torch device.
-        num_envs: N, at least 3.
-        seed: The first seed; some checks use the ones after it too.
-        only: Names of the checks to run; empty: all.
-        skip: Names of checks to leave out.
-        each: Called with the name of each check before it runs.
+    Other arguments and errors are those of `unilab_managers.testing.check_task`, but that findings are no error.
 
-    Raises:
-        UnknownNameError: No such task.
-        ConfigError: An override is wrong, there is no such check, fewer than 3 rows, or the task has no terms.
-        CapabilityError: The backend or device cannot do what the task needs.
+    Args:
+        each: Called with the name of each check before it runs.
     """
     names = _chosen(tuple(only), tuple(skip))
     if num_envs < 3:
@@ -122,8 +111,14 @@ def _built(task: TaskUnderTest) -> list[Finding]:
         with task.env():
             return []
     except ConfigError as error:
-        fix = "change what the message names"
-        return [Finding("construction", *place_of(str(error)), f"it cannot be built: {error}", fix)]
+        return [_unbuilt(task, error, "finding")]
+
+
+def _unbuilt(task: TaskUnderTest, error: ConfigError, kind: Kind) -> Finding:
+    place, fix = place_of(str(error)), "change what the message names"
+    if place == NOBODY and (culprit := task.staging.blamed_for(error)) != NOBODY:
+        place, fix = culprit, "stage only what is valid, whatever is drawn"
+    return Finding("construction", *place, f"it cannot be built: {error}", fix, kind)
 
 
 def _run(task: TaskUnderTest, names: tuple[str, ...], each: Callable[[str], None] | None) -> list[Finding]:
@@ -136,6 +131,8 @@ def _run(task: TaskUnderTest, names: tuple[str, ...], each: Callable[[str], None
         except StoppedError as error:
             fix = "make it valid for every state that an episode can reach"
             found.append(Finding(name, *error.place, f"not to be judged: {error}", fix, kind="symptom"))
+        except ConfigError as error:  # of a variant, or with other draws; it was built once
+            found.append(_unbuilt(task, error, "symptom"))
     if (why := task.kept.get("not hurried")) is not None:
         what = f"episodes and timers are the task's own, so that fewer resets and draws were seen: {why}"
         found.append(

@@ -16,6 +16,7 @@ from unilab_core.state import TorchEnvState
 from unilab_managers.checking.findings import Finding
 from unilab_managers.checking.places import NOBODY, Place, place_of
 from unilab_managers.checking.variants import bare, hurried
+from unilab_managers.checking.watching import StagingWatch, around_terms
 from unilab_managers.env import ManagerBasedRlEnv
 from unilab_managers.env_cfg import TermsCfg
 
@@ -50,6 +51,7 @@ class TaskUnderTest:
         num_envs: N.
         seed: The first seed; checks that need several count on from it.
         kept: What a check has found out and others use too, by a name of its own.
+        staging: Looks on while environments are built.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class TaskUnderTest:
         self.num_envs = num_envs
         self.seed = seed
         self.kept: dict[str, Any] = {}
+        self.staging = StagingWatch()
 
     @property
     def is_exact(self) -> bool:
@@ -96,12 +99,13 @@ class TaskUnderTest:
             ConfigError: It cannot be built.
             CapabilityError: The backend or device cannot do what it needs.
         """
-        made = make_env(
-            self.cfg if cfg is None else cfg,
-            backend=self.backend,
-            device=self.device,
-            seed=self.seed if seed is None else seed,
-        )
+        with around_terms(self.staging):
+            made = make_env(
+                self.cfg if cfg is None else cfg,
+                backend=self.backend,
+                device=self.device,
+                seed=self.seed if seed is None else seed,
+            )
         with made:
             if not isinstance(made, ManagerBasedRlEnv):
                 raise ConfigError(

@@ -14,14 +14,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from unilab_core.errors import ResetRejectedError
 from unilab_managers.checking.places import NOBODY, Place, equal, place_of
 from unilab_managers.env import ManagerBasedRlEnv
 from unilab_managers.managers.command_manager import CommandTerm
 from unilab_managers.managers.manager_base import BoundTerm
+from unisim.randomization import FieldLayout, check_model_values
 
 __all__ = [
     "GlobalRngWatch",
     "RolloutWatch",
+    "StagingWatch",
     "around_commands",
     "around_terms",
     "generalised_state",
@@ -187,3 +190,53 @@ class RolloutWatch:
             others[leading[0]] = False
             if not equal(generalised_state(env)[others], before[others]):
                 self.strayed[place] = None
+
+
+class StagingWatch:
+    """Notes which event stages model values that no row can have: a rejection says what is wrong, and not whose.
+
+    Attributes:
+        culprit: The event; nobody while all that is staged is possible.
+    """
+
+    def __init__(self) -> None:
+        """Starts with nobody."""
+        self.culprit = NOBODY
+        self._env: ManagerBasedRlEnv | None = None
+        self._own: dict[tuple[str, str], FieldLayout] = {}
+
+    def __call__(self, bound: BoundTerm, leading: tuple[torch.Tensor, ...], call: Callable[[], Any]) -> Any:  # noqa: ANN401
+        """For `around_terms`, from before an environment is built."""
+        place, env = place_of(bound.label), bound._env
+        if place.manager != "events" or bound.cfg.mode not in ("reset", "startup"):  # type: ignore[attr-defined] # an event has a mode
+            return call()
+        assert isinstance(env, ManagerBasedRlEnv)
+        if env is not self._env:  # its first event, before which all values are the model's own
+            self._env, self._own = env, dict(_own_fields(env))
+        result = call()
+        if self._is_possible(env):
+            self.culprit = NOBODY
+        elif self.culprit == NOBODY:  # else an earlier event has staged it
+            self.culprit = place
+        return result
+
+    def _is_possible(self, env: ManagerBasedRlEnv) -> bool:
+        rows = torch.arange(env.num_envs, device=env.device)
+        for (entity, field), own in self._own.items():
+            values = env.scene[entity].data.model_values(field, rows)
+            if not bool(values.isfinite().all()) or check_model_values(field, values, own) is not None:
+                return False
+        return True
+
+    def blamed_for(self, error: BaseException) -> Place:
+        """Returns the event that a rejection of what is staged is due to; nobody if `error` has another cause."""
+        return self.culprit if isinstance(error.__cause__, ResetRejectedError) else NOBODY
+
+
+def _own_fields(env: ManagerBasedRlEnv) -> Iterator[tuple[tuple[str, str], FieldLayout]]:
+    """Yields the present model values of each entity, those of row 0, by its name and the field."""
+    row = torch.zeros(1, dtype=torch.int64, device=env.device)
+    for name, entity in env.scene.items():
+        for field in env.declared.model_fields:
+            values = entity.data.model_values(field, row)[0]
+            yield (name, field), FieldLayout(tuple(values.shape), tuple(values.flatten().tolist()))

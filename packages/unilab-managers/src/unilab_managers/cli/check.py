@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import click
+
+from unilab_managers.cli.shared import backend_option, json_option, overrides_option
 
 __all__ = ["command"]
 
@@ -19,7 +22,7 @@ Examples:
 
 @click.command("check", epilog=_EXAMPLES)
 @click.argument("task")
-@click.option("--backend", default="mujoco", show_default=True, metavar="NAME", help="Physics backend.")
+@backend_option
 @click.option("--device", default="cpu", show_default=True, metavar="DEVICE", help="Torch device.")
 @click.option("--num-envs", type=click.IntRange(min=3), default=11, show_default=True, help="Rows.")
 @click.option(
@@ -29,27 +32,11 @@ Examples:
     show_default=True,
     help="The first seed; the ones after it are used too.",
 )
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="Change the environment's config; repeatable.",
-)
+@overrides_option
 @click.option("--only", multiple=True, metavar="CHECK", help="Run this check; repeatable.")
 @click.option("--skip", multiple=True, metavar="CHECK", help="Leave this check out; repeatable.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(
-    task: str,
-    backend: str,
-    device: str,
-    num_envs: int,
-    seed: int,
-    overrides: tuple[str, ...],
-    only: tuple[str, ...],
-    skip: tuple[str, ...],
-    as_json: bool,
-) -> int:
+@json_option
+def command(task: str, as_json: bool, **settings: Any) -> int:  # noqa: ANN401 - of run_checks, as click parsed them
     """Looks for what is wrong with TASK: drives it and short variants of it, and says what to do.
 
     \b
@@ -70,17 +57,7 @@ def command(
     """
     from unilab_managers.checking.running import run_checks
 
-    report = run_checks(
-        task,
-        overrides=overrides,
-        backend=backend,
-        device=device,
-        num_envs=num_envs,
-        seed=seed,
-        only=only,
-        skip=skip,
-        each=_progress,
-    )
+    report = run_checks(task, each=_progress, **settings)
     _progress("")
     click.echo(json.dumps(report.to_data(), indent=2) if as_json else report.in_text())
     return 0 if report.is_clean else 1

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from unilab_managers.cli.shared import overrides_option
+
 if TYPE_CHECKING:
     from unilab_managers.cli.compare_pair import Actions
 
@@ -54,13 +56,7 @@ def _tolerance(ctx: click.Context, param: click.Parameter, value: float) -> floa
 )
 @click.option("--num-envs", type=click.IntRange(min=1), default=16, show_default=True, help="Rows.")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Of both.")
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="Change the environment's config; repeatable.",
-)
+@overrides_option
 @click.option(
     "--resync/--free",
     default=True,

@@ -6,6 +6,8 @@ import json
 
 import click
 
+from unilab_managers.cli.shared import backend_option, json_option, overrides_option
+
 __all__ = ["command"]
 
 _EXAMPLES = """\b
@@ -17,16 +19,10 @@ Examples:
 
 @click.command("explain", epilog=_EXAMPLES)
 @click.argument("task")
-@click.option("--backend", default="mujoco", show_default=True, metavar="NAME", help="Physics backend.")
+@backend_option
 @click.option("--num-envs", type=click.IntRange(min=1), help="Rows; by default the task's own.")
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="Change the environment's config; repeatable.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@overrides_option
+@json_option
 def command(task: str, backend: str, num_envs: int | None, overrides: tuple[str, ...], as_json: bool) -> None:
     """Shows every term of TASK, the layout of observations, actions and control, and what a step transfers.
 

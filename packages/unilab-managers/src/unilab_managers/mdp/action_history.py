@@ -9,9 +9,10 @@ import torch
 from unilab_managers.trackers import Tracker
 
 if TYPE_CHECKING:
+    from unilab_managers.cfg.term import TermCfg
     from unilab_managers.env import ManagerBasedRlEnv
 
-__all__ = ["ActionHistory"]
+__all__ = ["ActionHistory", "OfActionHistory"]
 
 
 class ActionHistory(Tracker):
@@ -42,3 +43,11 @@ class ActionHistory(Tracker):
         """Returns a - 2 a' + a'' of the raw actions of this step and the two before, (N, A); a fresh tensor."""
         manager = self._env.action_manager
         return torch.sub(manager.action, manager.prev_action, alpha=2.0).add_(self.second_last)
+
+
+class OfActionHistory:
+    """A term that looks at what was done in the steps before."""
+
+    def __init__(self, cfg: TermCfg, env: ManagerBasedRlEnv) -> None:
+        """Finds what was done before."""
+        self._history = env.trackers.share(ActionHistory)

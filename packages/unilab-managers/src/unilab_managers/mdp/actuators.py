@@ -10,9 +10,10 @@ from unilab_core.entity_cfg import SceneEntityCfg, column_index, match_names
 from unisim.model_layout import find
 
 if TYPE_CHECKING:
+    from unilab_managers.cfg.term import TermCfg
     from unilab_managers.env import ManagerBasedRlEnv
 
-__all__ = ["JointActuators"]
+__all__ = ["JointActuators", "OfJointActuators"]
 
 
 class JointActuators:
@@ -63,3 +64,15 @@ class JointActuators:
     def power(self) -> torch.Tensor:
         """Returns the mechanical power of each, (N, U) W: positive where it drives, negative where it brakes."""
         return self.torque() * self._env.scene[self._entity].data.joint_vel[:, self._joints]
+
+
+class OfJointActuators:
+    """A term that looks at what actuators do to their joints: at those of its `asset_cfg`."""
+
+    def __init__(self, cfg: TermCfg, env: ManagerBasedRlEnv) -> None:
+        """Finds the actuators.
+
+        Raises:
+            ValueError: A name matches no actuator, or one of them drives no joint.
+        """
+        self._actuators = JointActuators(env, cfg.all_params()["asset_cfg"])

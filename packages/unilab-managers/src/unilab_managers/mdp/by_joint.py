@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,28 @@ import torch
 from unilab_core.entity_cfg import SceneEntityCfg, match_names
 
 if TYPE_CHECKING:
+    from unilab_managers.cfg.term import TermCfg
     from unilab_managers.env import ManagerBasedRlEnv
 
-__all__ = ["values_by_joint"]
+__all__ = ["OfVelocityLimits"]
 
 
-def values_by_joint(
+class OfVelocityLimits:
+    """A term that looks at how fast joints may be: at its `max_velocity` of `asset_cfg`."""
+
+    def __init__(self, cfg: TermCfg, env: ManagerBasedRlEnv) -> None:
+        """Gives each joint its limit.
+
+        Raises:
+            ValueError: A name matches no joint, two match the same, or a limit is not positive.
+        """
+        params = cfg.all_params()
+        self._limits = _values_by_joint(
+            env, params["max_velocity"], params["asset_cfg"], owner="max_velocity", rest=math.inf
+        )
+
+
+def _values_by_joint(
     env: ManagerBasedRlEnv,
     given: Mapping[str, float],
     asset_cfg: SceneEntityCfg,

@@ -11,9 +11,10 @@ from unilab_core.contacts import ContactHandle
 from unilab_core.entity_cfg import SceneEntityCfg
 
 if TYPE_CHECKING:
+    from unilab_managers.cfg.term import TermCfg
     from unilab_managers.env import ManagerBasedRlEnv
 
-__all__ = ["ContactSensors"]
+__all__ = ["ContactSensors", "OfContactSensors"]
 
 
 class ContactSensors:
@@ -115,3 +116,23 @@ class ContactSensors:
 def _norm(vectors: torch.Tensor) -> torch.Tensor:
     norms: torch.Tensor = torch.linalg.vector_norm(vectors, dim=-1)
     return norms
+
+
+class OfContactSensors:
+    """A term that looks at contact sensors, its `sensor_names` of `asset_cfg`.
+
+    Attributes:
+        needed: What each of them must report.
+    """
+
+    needed: ClassVar[tuple[str, ...]] = ("force",)
+
+    def __init__(self, cfg: TermCfg, env: ManagerBasedRlEnv) -> None:
+        """Finds the sensors.
+
+        Raises:
+            KeyError: There is no such contact sensor; the message lists the nearest.
+            ValueError: A sensor does not report what is needed.
+        """
+        params = cfg.all_params()
+        self._sensors = ContactSensors(env, params["sensor_names"], params["asset_cfg"], *self.needed)

@@ -61,7 +61,7 @@ def reward_params(
         ConfigError: A stage is not of this form, or the reward does not take its parameters.
     """
     del env_ids  # parameters are those of all rows
-    _set_params(env.reward_manager, reward_name, _stages_to_set(env, stages, ("params",)))
+    _set_params(env, env.reward_manager, reward_name, stages)
 
 
 def termination_params(
@@ -69,12 +69,10 @@ def termination_params(
 ) -> None:
     """Sets parameters of a termination by stages `{"step": 100, "params": {...}}`; others stay what they are.
 
-    Raises:
-        UnknownNameError: No such termination; the message lists the nearest.
-        ConfigError: A stage is not of this form, or the termination does not take its parameters.
+    Errors are those of `reward_params`.
     """
-    del env_ids  # parameters are those of all rows
-    _set_params(env.termination_manager, termination_name, _stages_to_set(env, stages, ("params",)))
+    del env_ids
+    _set_params(env, env.termination_manager, termination_name, stages)
 
 
 def event_params(
@@ -82,12 +80,10 @@ def event_params(
 ) -> None:
     """Sets parameters of an event by stages `{"step": 100, "params": {...}}`; others stay what they are.
 
-    Raises:
-        UnknownNameError: No such event; the message lists the nearest.
-        ConfigError: A stage is not of this form, or the event does not take its parameters.
+    Errors are those of `reward_params`.
     """
-    del env_ids  # parameters are those of all rows
-    _set_params(env.event_manager, event_name, _stages_to_set(env, stages, ("params",)))
+    del env_ids
+    _set_params(env, env.event_manager, event_name, stages)
 
 
 def command_velocity_ranges(
@@ -194,9 +190,10 @@ def _stages_to_set(
     return [*checked, *reached] if env.scene.is_recording else reached
 
 
-def _set_params(manager: ManagerBase, name: str, stages: Sequence[Stage]) -> None:
+def _set_params(env: ManagerBasedRlEnv, manager: ManagerBase, name: str, stages: Sequence[Stage]) -> None:
+    to_set = _stages_to_set(env, stages, ("params",))
     params = manager.get_params(name)
-    for stage in stages:
+    for stage in to_set:
         if any(params.get(key) != value for key, value in stage["params"].items()):
             manager.set_params(name, **stage["params"])
             params = manager.get_params(name)

@@ -15,7 +15,7 @@ from unilab_managers.trackers import Tracker
 if TYPE_CHECKING:
     from unilab_managers.env import ManagerBasedRlEnv
 
-__all__ = ["FeetContacts", "FeetSwing", "feet_contacts", "feet_swing"]
+__all__ = ["FeetContacts", "FeetSwing", "check_feet"]
 
 
 class FeetContacts(Tracker):
@@ -187,25 +187,3 @@ def check_feet(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg, sensor_names: 
             f"asset_cfg names the feet {as_named}, the model has them as {found}, and each must meet its own of "
             f"sensor_names {tuple(sensor_names)}; set preserve_order=True, or name both in the model's order"
         )
-
-
-def feet_contacts(
-    env: ManagerBasedRlEnv, sensor_names: tuple[str, ...], asset_cfg: SceneEntityCfg
-) -> FeetContacts:
-    """Returns the tracker of when feet touched something; for constructors of class terms.
-
-    Raises:
-        KeyError: There is no such contact sensor; the message lists the nearest.
-        ValueError: A sensor does not report `found`.
-    """
-    return env.trackers.share(FeetContacts, sensor_names, asset_cfg.name)
-
-
-def feet_swing(env: ManagerBasedRlEnv, sensor_names: tuple[str, ...], asset_cfg: SceneEntityCfg) -> FeetSwing:
-    """Returns the tracker of how high feet have been lifted; for constructors of class terms.
-
-    Raises:
-        KeyError: There is no such contact sensor; the message lists the nearest.
-        ValueError: A name matches nothing, or there are not as many sensors as feet.
-    """
-    return env.trackers.share(FeetSwing, sensor_names, asset_cfg)

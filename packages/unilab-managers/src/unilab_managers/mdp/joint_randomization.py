@@ -8,7 +8,13 @@ import torch
 
 from unilab_core.entity_cfg import SceneEntityCfg
 from unilab_core.writes import writes
-from unilab_managers.mdp._model_draws import change_field, combine_drawn, scale_whole
+from unilab_managers.mdp._model_draws import (
+    Draws,
+    actuators_meant,
+    change_field,
+    combine_drawn,
+    scale_whole,
+)
 from unilab_managers.mdp._sampling import Distribution, Operation, Range, Sharing
 
 if TYPE_CHECKING:
@@ -52,17 +58,8 @@ def randomize_joint_armature(
     Raises:
         ValueError: The range or one of the words is wrong. A negative armature rejects the reset.
     """
-    change_field(
-        env,
-        env_ids,
-        "dof_armature",
-        "armature_range",
-        armature_range,
-        operation,
-        distribution,
-        sharing,
-        asset_cfg,
-    )
+    draws = Draws("armature_range", armature_range, operation, distribution, sharing)
+    change_field(env, env_ids, "dof_armature", asset_cfg, draws)
 
 
 @writes("dof_damping")
@@ -76,17 +73,8 @@ def randomize_joint_damping(
     asset_cfg: SceneEntityCfg = _ROBOT,
 ) -> None:
     """Randomises the damping of joints, N m s/rad or N s/m; arguments as of `randomize_joint_armature`."""
-    change_field(
-        env,
-        env_ids,
-        "dof_damping",
-        "damping_range",
-        damping_range,
-        operation,
-        distribution,
-        sharing,
-        asset_cfg,
-    )
+    draws = Draws("damping_range", damping_range, operation, distribution, sharing)
+    change_field(env, env_ids, "dof_damping", asset_cfg, draws)
 
 
 @writes("dof_frictionloss")
@@ -100,17 +88,8 @@ def randomize_joint_friction(
     asset_cfg: SceneEntityCfg = _ROBOT,
 ) -> None:
     """Randomises the dry friction of joints, N m or N; arguments as of `randomize_joint_armature`."""
-    change_field(
-        env,
-        env_ids,
-        "dof_frictionloss",
-        "friction_range",
-        friction_range,
-        operation,
-        distribution,
-        sharing,
-        asset_cfg,
-    )
+    draws = Draws("friction_range", friction_range, operation, distribution, sharing)
+    change_field(env, env_ids, "dof_frictionloss", asset_cfg, draws)
 
 
 @writes("actuator_gainprm", "actuator_biasprm")
@@ -124,19 +103,12 @@ class randomize_actuator_gains:
             ValueError: One is no position actuator.
         """
         asset_cfg: SceneEntityCfg = cfg.params.get("asset_cfg", _ROBOT)
-        entity = env.scene[asset_cfg.name]
         fields = env.model_layout.fields
         gain, bias = (fields[f"actuator_{part}prm"].nominal_tensor() for part in ("gain", "bias"))
         is_position = (gain[:, 0] > 0.0) & (bias[:, 1] == -gain[:, 0])
-        own = torch.arange(len(entity.actuator_names), device=env.device)[
-            entity.element_ids(asset_cfg, "actuator")
-        ].tolist()
-        columns = entity.control_ids([entity.actuator_names[i] for i in own])
-        wrong = [
-            entity.actuator_names[i]
-            for i, good in zip(own, is_position.to(env.device)[columns].tolist(), strict=True)
-            if not good
-        ]
+        names = actuators_meant(env, asset_cfg)
+        good = is_position.to(env.device)[env.scene[asset_cfg.name].control_ids(names)].tolist()
+        wrong = [name for name, is_good in zip(names, good, strict=True) if not is_good]
         if wrong:
             raise ValueError(f"actuators {wrong} have no stiffness; name position actuators in asset_cfg")
 
@@ -172,12 +144,12 @@ class randomize_actuator_gains:
         ids, data = entity.element_ids(asset_cfg, "actuator"), entity.data
         if kp_range is not None:
             kp = data.model_values("actuator_gainprm", env_ids, ids, _KP)
-            kp = combine_drawn(env, "kp_range", kp_range, kp, operation, distribution, sharing)
+            kp = combine_drawn(env, kp, Draws("kp_range", kp_range, operation, distribution, sharing))
             data.write_model("actuator_gainprm", kp, env_ids, ids, _KP)
             data.write_model("actuator_biasprm", -kp, env_ids, ids, _MINUS_KP)
         if kd_range is not None:
             kd = -data.model_values("actuator_biasprm", env_ids, ids, _MINUS_KD)
-            kd = combine_drawn(env, "kd_range", kd_range, kd, operation, distribution, sharing)
+            kd = combine_drawn(env, kd, Draws("kd_range", kd_range, operation, distribution, sharing))
             data.write_model("actuator_biasprm", -kd, env_ids, ids, _MINUS_KD)
 
 
@@ -192,15 +164,7 @@ def randomize_effort_limits(
 ) -> None:
     """Scales both force limits of an actuator by one factor; an actuator without limits stays without.
 
-    Args:
-        env: The environment.
-        env_ids: (K,) rows.
-        scale_range: Lowest and highest factor.
-        distribution: See `mdp.randomization`.
-        sharing: See `mdp.randomization`.
-        asset_cfg: The actuators.
-
-    Raises:
-        ValueError: The range or one of the words is wrong.
+    Arguments are those of `randomize_body_inertia`; `asset_cfg` names actuators.
     """
-    scale_whole(env, env_ids, "actuator_forcerange", scale_range, distribution, sharing, asset_cfg)
+    draws = Draws("scale_range", scale_range, "scale", distribution, sharing)
+    scale_whole(env, env_ids, ("actuator_forcerange",), asset_cfg, draws)

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from unilab_core.entity_cfg import SceneEntityCfg
-from unilab_managers.mdp.action_history import ActionHistory
-from unilab_managers.mdp.actuators import JointActuators
+from unilab_managers.mdp.action_history import OfActionHistory
+from unilab_managers.mdp.actuators import OfJointActuators
 
 if TYPE_CHECKING:
-    from unilab_managers.cfg.metrics import MetricsTermCfg
     from unilab_managers.env import ManagerBasedRlEnv
 
 __all__ = ["action_acc", "action_rate", "ended_by", "joint_speed", "joint_torque", "mechanical_power", "tilt"]
@@ -34,12 +33,8 @@ def action_rate(env: ManagerBasedRlEnv) -> torch.Tensor:
     return change
 
 
-class action_acc:
+class action_acc(OfActionHistory):
     """How abruptly the raw action changes its course: the Euclidean norm of a - 2 a' + a'', (N,)."""
-
-    def __init__(self, cfg: MetricsTermCfg, env: ManagerBasedRlEnv) -> None:
-        """Finds what was done before."""
-        self._history = env.trackers.share(ActionHistory)
 
     def __call__(self, env: ManagerBasedRlEnv) -> torch.Tensor:
         """Returns the norm, (N,); actions before the first one of an episode count as 0."""
@@ -53,16 +48,8 @@ def joint_speed(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> t
     return entity.data.joint_vel[:, entity.joint_ids(asset_cfg)].abs().mean(dim=1)
 
 
-class joint_torque:
+class joint_torque(OfJointActuators):
     """The mean absolute force or torque of actuators on their joints in the last substep, (N,) N or N m."""
-
-    def __init__(self, cfg: MetricsTermCfg, env: ManagerBasedRlEnv) -> None:
-        """Finds the actuators.
-
-        Raises:
-            ValueError: A name matches no actuator, or one of them drives no joint.
-        """
-        self._actuators = JointActuators(env, cfg.all_params()["asset_cfg"])
 
     def __call__(self, env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
         """Returns the mean.
@@ -74,12 +61,8 @@ class joint_torque:
         return self._actuators.torque().abs().mean(dim=1)
 
 
-class mechanical_power:
+class mechanical_power(OfJointActuators):
     """What actuators put into their joints, less what they take out by braking: the sum of tau q_vel, (N,) W."""
-
-    def __init__(self, cfg: MetricsTermCfg, env: ManagerBasedRlEnv) -> None:
-        """Finds the actuators; see `joint_torque`."""
-        self._actuators = JointActuators(env, cfg.all_params()["asset_cfg"])
 
     def __call__(self, env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
         """Returns the sum; parameters as of `joint_torque`."""

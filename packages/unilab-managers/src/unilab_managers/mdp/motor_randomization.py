@@ -12,7 +12,7 @@ import torch
 
 from unilab_core.entity_cfg import SceneEntityCfg
 from unilab_core.writes import writes
-from unilab_managers.mdp._model_draws import combine_drawn
+from unilab_managers.mdp._model_draws import Draws, actuators_meant, scale_whole
 from unilab_managers.mdp._sampling import Distribution, Range, Sharing, check_range
 
 if TYPE_CHECKING:
@@ -40,13 +40,9 @@ class randomize_motor_strength:
             ValueError: One is neither, so that its effort is not proportional to what would be scaled.
         """
         asset_cfg: SceneEntityCfg = cfg.params.get("asset_cfg", _ROBOT)
-        entity = env.scene[asset_cfg.name]
-        ids = entity.element_ids(asset_cfg, "actuator")
-        names = [
-            entity.actuator_names[i] for i in torch.arange(len(entity.actuator_names), device=env.device)[ids]
-        ]
         kinds = {actuator.name: actuator.kind for actuator in env.model_layout.actuators}
-        wrong = [name for name in names if kinds[f"{entity.name}/{name}"] == "other"]
+        names = actuators_meant(env, asset_cfg)
+        wrong = [name for name in names if kinds[f"{asset_cfg.name}/{name}"] == "other"]
         if wrong:
             raise ValueError(f"actuators {wrong} are neither motors nor servos; name others in asset_cfg")
 
@@ -61,31 +57,11 @@ class randomize_motor_strength:
     ) -> None:
         """Stages scaled gains and biases.
 
-        Args:
-            env: The environment.
-            env_ids: (K,) rows.
-            strength_range: Lowest and highest factor.
-            distribution: See `mdp.randomization`.
-            sharing: See `mdp.randomization`.
-            asset_cfg: The actuators.
-
-        Raises:
-            ValueError: The range or one of the words is wrong.
+        `strength_range` is the lowest and the highest factor, `asset_cfg` names actuators; other arguments are those of
+        `randomize_body_inertia`.
         """
-        data = env.scene[asset_cfg.name].data
-        ids = env.scene[asset_cfg.name].element_ids(asset_cfg, "actuator")
-        gain, bias = (data.model_values(f"actuator_{part}prm", env_ids, ids) for part in ("gain", "bias"))
-        factors = combine_drawn(
-            env,
-            "strength_range",
-            strength_range,
-            torch.ones_like(gain[..., 0]),
-            "scale",
-            distribution,
-            sharing,
-        )[..., None]
-        data.write_model("actuator_gainprm", gain * factors, env_ids, ids)
-        data.write_model("actuator_biasprm", bias * factors, env_ids, ids)
+        draws = Draws("strength_range", strength_range, "scale", distribution, sharing)
+        scale_whole(env, env_ids, ("actuator_gainprm", "actuator_biasprm"), asset_cfg, draws)
 
 
 class randomize_encoder_bias:

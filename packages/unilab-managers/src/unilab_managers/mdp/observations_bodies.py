@@ -42,8 +42,7 @@ def body_pos_b(
         frame_cfg: The entity whose root looks on; None: the same.
     """
     root = _observer(env, asset_cfg, frame_cfg)
-    offset = frames(env, asset_cfg).pos_w - root.root_pos_w[:, None]
-    return quat_apply_inverse(_per_frame(root.root_quat_w, offset), offset).flatten(1)
+    return _along(root, frames(env, asset_cfg).pos_w - root.root_pos_w[:, None])
 
 
 def _relative_quat(
@@ -89,9 +88,7 @@ def body_lin_vel_b(
 
     Parameters as of `body_pos_b`.
     """
-    velocity = frames(env, asset_cfg).lin_vel_w
-    root = _observer(env, asset_cfg, frame_cfg).root_quat_w
-    return quat_apply_inverse(_per_frame(root, velocity), velocity).flatten(1)
+    return _along(_observer(env, asset_cfg, frame_cfg), frames(env, asset_cfg).lin_vel_w)
 
 
 @columns(unit="rad/s", names=_VECTOR)
@@ -102,9 +99,12 @@ def body_ang_vel_b(
 
     Parameters as of `body_pos_b`.
     """
-    velocity = frames(env, asset_cfg).ang_vel_w
-    root = _observer(env, asset_cfg, frame_cfg).root_quat_w
-    return quat_apply_inverse(_per_frame(root, velocity), velocity).flatten(1)
+    return _along(_observer(env, asset_cfg, frame_cfg), frames(env, asset_cfg).ang_vel_w)
+
+
+def _along(root: EntityData, vectors: torch.Tensor) -> torch.Tensor:
+    """Returns vectors in the world, (N, K, 3), along the axes of a root, (N, 3 K)."""
+    return quat_apply_inverse(_per_frame(root.root_quat_w, vectors), vectors).flatten(1)
 
 
 def _per_frame(quat: torch.Tensor, of: torch.Tensor) -> torch.Tensor:

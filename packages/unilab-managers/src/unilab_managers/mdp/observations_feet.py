@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from unilab_core.entity_cfg import SceneEntityCfg
-from unilab_managers.mdp.contact_sensors import ContactSensors
-from unilab_managers.mdp.feet import feet_contacts, feet_swing
+from unilab_managers.mdp.contact_sensors import OfContactSensors
+from unilab_managers.mdp.feet_terms import OfFeetContacts, OfFeetSwing
 from unilab_managers.mdp.frames import frames
 from unilab_managers.mdp.gait_phases import FootPhases
 from unilab_managers.mdp.labels import columns, frame_columns, sensor_columns
@@ -30,18 +30,10 @@ _ROBOT = SceneEntityCfg()
 
 
 @columns(unit="", names=sensor_columns)
-class foot_contact:
+class foot_contact(OfContactSensors):
     """Whether a foot touched something in the last substep: 1, else 0."""
 
-    def __init__(self, cfg: ObservationTermCfg, env: ManagerBasedRlEnv) -> None:
-        """Finds the sensors.
-
-        Raises:
-            KeyError: There is no such contact sensor; the message lists the nearest.
-            ValueError: A sensor does not report `found`.
-        """
-        params = cfg.all_params()
-        self._sensors = ContactSensors(env, params["sensor_names"], params["asset_cfg"], "found")
+    needed = ("found",)
 
     def __call__(
         self, env: ManagerBasedRlEnv, sensor_names: tuple[str, ...], asset_cfg: SceneEntityCfg = _ROBOT
@@ -56,37 +48,26 @@ class foot_contact:
         return self._sensors.counts().clamp(max=1.0)
 
 
-class _OfContacts:
-    """A term that shows what `FeetContacts` keeps."""
-
-    def __init__(self, cfg: ObservationTermCfg, env: ManagerBasedRlEnv) -> None:
-        """Finds the feet; see `FeetContacts`."""
-        params = cfg.all_params()
-        self._feet = feet_contacts(env, params["sensor_names"], params["asset_cfg"])
-
-
 @columns(unit="s", names=sensor_columns)
-class foot_air_time(_OfContacts):
+class foot_air_time(OfFeetContacts):
     """For how long a foot has been in the air; 0 in contact. See `FeetContacts.air_time`."""
 
     def __call__(
         self, env: ManagerBasedRlEnv, sensor_names: tuple[str, ...], asset_cfg: SceneEntityCfg = _ROBOT
     ) -> torch.Tensor:
         """Returns the times, (N, F) s; parameters as of `foot_contact`."""
-        self._feet.note_reads()
-        return self._feet.air_time
+        return self.feet.air_time
 
 
 @columns(unit="s", names=sensor_columns)
-class foot_contact_time(_OfContacts):
+class foot_contact_time(OfFeetContacts):
     """For how long a foot has been in contact; 0 in the air. See `FeetContacts.contact_time`."""
 
     def __call__(
         self, env: ManagerBasedRlEnv, sensor_names: tuple[str, ...], asset_cfg: SceneEntityCfg = _ROBOT
     ) -> torch.Tensor:
         """Returns the times, (N, F) s; parameters as of `foot_contact`."""
-        self._feet.note_reads()
-        return self._feet.contact_time
+        return self.feet.contact_time
 
 
 @columns(unit="m", names=frame_columns())
@@ -102,13 +83,8 @@ def foot_height(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg, radius: float
 
 
 @columns(unit="m", names=frame_columns())
-class foot_swing_peak:
+class foot_swing_peak(OfFeetSwing):
     """How high a foot has been lifted in its present swing, in contact in its last one. See `FeetSwing.peak`."""
-
-    def __init__(self, cfg: ObservationTermCfg, env: ManagerBasedRlEnv) -> None:
-        """Finds the feet; see `FeetSwing`."""
-        params = cfg.all_params()
-        self._feet = feet_swing(env, params["sensor_names"], params["asset_cfg"])
 
     def __call__(
         self,
@@ -118,8 +94,7 @@ class foot_swing_peak:
         radius: float = 0.0,
     ) -> torch.Tensor:
         """Returns the heights above the plane z = 0, (N, F) m; parameters as of `foot_contact` and `foot_height`."""
-        self._feet.note_reads()
-        return self._feet.peak - radius
+        return self.feet.peak - radius
 
 
 def _phase_columns(env: ManagerBasedRlEnv, offsets: tuple[float, ...], **params: object) -> tuple[str, ...]:

@@ -20,16 +20,14 @@ import torch
 from unilab_core.entity_cfg import SceneEntityCfg
 from unilab_core.rotation import quat_mul
 from unilab_core.writes import writes
-from unilab_managers.mdp._model_draws import change_field, scale_whole
+from unilab_managers.mdp._model_draws import Draws, change_components, change_field, scale_whole
 from unilab_managers.mdp._sampling import (
     Distribution,
     Operation,
     Range,
     Sharing,
     check_choice,
-    check_components,
     quat_from_euler,
-    sample_components,
 )
 
 if TYPE_CHECKING:
@@ -82,9 +80,8 @@ def randomize_body_mass(
     Raises:
         ValueError: The range or one of the words is wrong. A mass that is not positive rejects the reset.
     """
-    change_field(
-        env, env_ids, "body_mass", "mass_range", mass_range, operation, distribution, sharing, asset_cfg
-    )
+    draws = Draws("mass_range", mass_range, operation, distribution, sharing)
+    change_field(env, env_ids, "body_mass", asset_cfg, draws)
 
 
 @writes("body_mass", "body_inertia")
@@ -104,9 +101,7 @@ def randomize_body_mass_and_inertia(
     ids = env.scene[asset_cfg.name].element_ids(asset_cfg, "body")
     data = env.scene[asset_cfg.name].data
     before = data.model_values("body_mass", env_ids, ids)
-    change_field(
-        env, env_ids, "body_mass", "mass_range", mass_range, operation, distribution, sharing, asset_cfg
-    )
+    randomize_body_mass(env, env_ids, mass_range, operation, distribution, sharing, asset_cfg)
     after = data.model_values("body_mass", env_ids, ids)
     ratio = torch.where(before > 0.0, after / before, 1.0)
     inertia = data.model_values("body_inertia", env_ids, ids)
@@ -135,7 +130,8 @@ def randomize_body_inertia(
     Raises:
         ValueError: The range or one of the words is wrong.
     """
-    scale_whole(env, env_ids, "body_inertia", scale_range, distribution, sharing, asset_cfg)
+    draws = Draws("scale_range", scale_range, "scale", distribution, sharing)
+    scale_whole(env, env_ids, ("body_inertia",), asset_cfg, draws)
 
 
 @writes("body_ipos")
@@ -156,12 +152,7 @@ def randomize_body_com(
     Raises:
         ValueError: A component is unknown, or a range is inverted.
     """
-    check_components("offset_range", offset_range, _XYZ)
-    entity = env.scene[asset_cfg.name]
-    ids = entity.element_ids(asset_cfg, "body")
-    values = entity.data.model_values("body_ipos", env_ids, ids)
-    offsets = sample_components(env.rng, offset_range, _XYZ, values.shape[0] * values.shape[1])
-    entity.data.write_model("body_ipos", values + offsets.view(values.shape), env_ids, ids)
+    change_components(env, env_ids, "body_ipos", asset_cfg, "offset_range", offset_range, _XYZ)
 
 
 @writes("body_iquat")
@@ -182,13 +173,11 @@ def randomize_body_inertia_axes(
     Raises:
         ValueError: A component is unknown, or a range is inverted.
     """
-    check_components("angle_range", angle_range, _EULER)
-    entity = env.scene[asset_cfg.name]
-    ids = entity.element_ids(asset_cfg, "body")
-    values = entity.data.model_values("body_iquat", env_ids, ids)
-    angles = sample_components(env.rng, angle_range, _EULER, values.shape[0] * values.shape[1])
-    turned = quat_mul(values, quat_from_euler(angles).view(values.shape))
-    entity.data.write_model("body_iquat", turned, env_ids, ids)
+    change_components(env, env_ids, "body_iquat", asset_cfg, "angle_range", angle_range, _EULER, _turned)
+
+
+def _turned(quat: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    return quat_mul(quat, quat_from_euler(angles))
 
 
 # ---------------------------------------------------------------- geoms
@@ -224,19 +213,8 @@ def randomize_geom_friction(
     """
     for axis in axes:
         check_choice("an entry of axes", axis, _FRICTION)
-        column = _FRICTION.index(axis)
-        change_field(
-            env,
-            env_ids,
-            "geom_friction",
-            "friction_range",
-            friction_range,
-            operation,
-            distribution,
-            sharing,
-            asset_cfg,
-            column,
-        )
+        draws = Draws("friction_range", friction_range, operation, distribution, sharing)
+        change_field(env, env_ids, "geom_friction", asset_cfg, draws, _FRICTION.index(axis))
 
 
 @writes("geom_size")
@@ -250,18 +228,10 @@ def randomize_geom_size(
 ) -> None:
     """Scales geoms in all directions by one factor; mass and inertia of their bodies stay as they are.
 
-    Args:
-        env: The environment.
-        env_ids: (K,) rows.
-        scale_range: Lowest and highest factor.
-        distribution: See the module.
-        sharing: See the module.
-        asset_cfg: The geoms.
-
-    Raises:
-        ValueError: The range or one of the words is wrong.
+    Arguments are those of `randomize_body_inertia`; `asset_cfg` names geoms.
     """
-    scale_whole(env, env_ids, "geom_size", scale_range, distribution, sharing, asset_cfg)
+    draws = Draws("scale_range", scale_range, "scale", distribution, sharing)
+    scale_whole(env, env_ids, ("geom_size",), asset_cfg, draws)
 
 
 # ---------------------------------------------------------------- the world
@@ -285,7 +255,4 @@ def randomize_gravity(
     Raises:
         ValueError: A component is unknown, or a range is inverted.
     """
-    check_components("offset_range", offset_range, _XYZ)
-    data = env.scene[asset_cfg.name].data
-    offsets = sample_components(env.rng, offset_range, _XYZ, env_ids.numel())
-    data.write_model("gravity", data.model_values("gravity", env_ids) + offsets, env_ids)
+    change_components(env, env_ids, "gravity", asset_cfg, "offset_range", offset_range, _XYZ)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from unilab_core.entity_cfg import SceneEntityCfg
-from unilab_managers.mdp.contact_sensors import ContactSensors
+from unilab_managers.mdp.contact_sensors import OfContactSensors
 
 if TYPE_CHECKING:
-    from unilab_managers.cfg.rewards import RewardTermCfg
     from unilab_managers.env import ManagerBasedRlEnv
 
 __all__ = ["contact_forces", "undesired_contacts"]
@@ -18,21 +17,7 @@ __all__ = ["contact_forces", "undesired_contacts"]
 _ROBOT = SceneEntityCfg()
 
 
-class _OfForces:
-    """A term that looks at the forces of contact sensors."""
-
-    def __init__(self, cfg: RewardTermCfg, env: ManagerBasedRlEnv) -> None:
-        """Finds the sensors.
-
-        Raises:
-            KeyError: There is no such contact sensor; the message lists the nearest.
-            ValueError: A sensor does not report `force`.
-        """
-        params = cfg.all_params()
-        self._sensors = ContactSensors(env, params["sensor_names"], params["asset_cfg"], "force")
-
-
-class undesired_contacts(_OfForces):
+class undesired_contacts(OfContactSensors):
     """How many sensors feel more than a threshold, (N,)."""
 
     def __call__(
@@ -54,7 +39,7 @@ class undesired_contacts(_OfForces):
         return (self._sensors.forces() > threshold).sum(dim=1).float()
 
 
-class contact_forces(_OfForces):
+class contact_forces(OfContactSensors):
     """How much more than a limit contact sensors feel: the sum of the excess, (N,) N."""
 
     def __call__(

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from unilab_core.entity_cfg import SceneEntityCfg
-from unilab_managers.mdp.contact_sensors import ContactSensors
-from unilab_managers.mdp.feet import FeetContacts, check_feet, feet_contacts, feet_swing
+from unilab_managers.mdp.feet_terms import OfFeetContacts, OfFeetSwing, OfLandings, OfSlip
 from unilab_managers.mdp.frames import frames
 
 if TYPE_CHECKING:
-    from unilab_managers.cfg.rewards import RewardTermCfg
     from unilab_managers.env import ManagerBasedRlEnv
 
 __all__ = [
@@ -45,18 +43,13 @@ def _if_moving(
     return value * (length > moving_above)
 
 
-class feet_air_time:
+class feet_air_time(OfFeetContacts):
     """Long steps: the sum over feet that have just landed of their time in the air beyond a threshold, (N,) s.
 
     Only a swing that began in this episode counts, so that where a reset puts the robot is neither paid nor punished.
     The form is that of Rudin et al., "Learning to Walk in Minutes Using Massively Parallel Deep Reinforcement
     Learning", arXiv:2109.11978.
     """
-
-    def __init__(self, cfg: RewardTermCfg, env: ManagerBasedRlEnv) -> None:
-        """Finds the feet; see `FeetContacts`."""
-        params = cfg.all_params()
-        self._feet = feet_contacts(env, params["sensor_names"], params["asset_cfg"])
 
     def __call__(
         self,
@@ -82,8 +75,7 @@ class feet_air_time:
         Raises:
             ValueError: `limit` is not above 0.
         """
-        feet = self._feet
-        feet.note_reads()
+        feet = self.feet
         gain = feet.last_air_time - threshold
         if limit is not None:
             if not limit > 0.0:
@@ -92,17 +84,12 @@ class feet_air_time:
         return _if_moving(env, (gain * feet.landed).sum(dim=1), command_name, moving_above)
 
 
-class feet_single_stance:
+class feet_single_stance(OfFeetContacts):
     """One foot down at a time, and long: how long the feet have been as they are while exactly one is down, (N,) s.
 
     The shortest of the feet's times, in contact of the one and in the air of the others; 0 unless exactly one foot is
     in contact. For robots with two legs; the form is known from Isaac Lab's humanoid tasks.
     """
-
-    def __init__(self, cfg: RewardTermCfg, env: ManagerBasedRlEnv) -> None:
-        """Finds the feet; see `FeetContacts`."""
-        params = cfg.all_params()
-        self._feet = feet_contacts(env, params["sensor_names"], params["asset_cfg"])
 
     def __call__(
         self,
@@ -114,8 +101,7 @@ class feet_single_stance:
         asset_cfg: SceneEntityCfg = _ROBOT,
     ) -> torch.Tensor:
         """Returns min(the shortest time, limit); `limit` in s, other parameters as of `feet_air_time`."""
-        feet = self._feet
-        feet.note_reads()
+        feet = self.feet
         times = torch.where(feet.contact, feet.contact_time, feet.air_time).amin(dim=1)
         single = feet.contact.sum(dim=1) == 1
         return _if_moving(env, times.clamp(max=limit) * single, command_name, moving_above)
@@ -146,16 +132,11 @@ def feet_clearance(
     return _if_moving(env, (error * speed).sum(dim=1), command_name, moving_above)
 
 
-class feet_swing_height:
+class feet_swing_height(OfFeetSwing):
     """Swings of the right height: the sum over feet that have just landed of (peak / target - 1)^2, (N,).
 
     The peak is that of `FeetSwing`; as with `feet_air_time`, only swings count that began in this episode.
     """
-
-    def __init__(self, cfg: RewardTermCfg, env: ManagerBasedRlEnv) -> None:
-        """Finds the feet; see `FeetSwing`."""
-        params = cfg.all_params()
-        self._feet = feet_swing(env, params["sensor_names"], params["asset_cfg"])
 
     def __call__(
         self,
@@ -183,32 +164,19 @@ class feet_swing_height:
         """
         if not target_height > 0.0:
             raise ValueError(f"target_height is {target_height}, expected a height above 0")
-        self._feet.note_reads()
-        error = (self._feet.peak - radius) / target_height - 1.0
-        value = (error.square() * self._feet.contacts.landed).sum(dim=1)
+        feet = self.feet
+        error = (feet.peak - radius) / target_height - 1.0
+        value = (error.square() * feet.contacts.landed).sum(dim=1)
         return _if_moving(env, value, command_name, moving_above)
 
 
-class feet_slip:
+class feet_slip(OfSlip):
     """Feet that slide over what they stand on: the sum over feet in contact of |v_t|^2, (N,) m^2/s^2.
 
     v_t is the velocity along the surface: v without its part along the contact's normal, of sensors that report
     `normal` and choose single contacts (`reduce` other than `"netforce"`); of others the horizontal velocity, which on
     a slope is only part of it.
     """
-
-    def __init__(self, cfg: RewardTermCfg, env: ManagerBasedRlEnv) -> None:
-        """Finds the feet.
-
-        Raises:
-            KeyError: There is no such contact sensor; the message lists the nearest.
-            ValueError: A name matches nothing, there are not as many sensors as feet, or one does not report `found`.
-        """
-        params = cfg.all_params()
-        asset_cfg: SceneEntityCfg = params["asset_cfg"]
-        self._sensors = ContactSensors(env, params["sensor_names"], asset_cfg, "found")
-        check_feet(env, asset_cfg, self._sensors.names)
-        self._knows_normals = self._sensors.reports("normal")
 
     def __call__(
         self,
@@ -218,59 +186,18 @@ class feet_slip:
         command_name: str | None = None,
         moving_above: float = 0.05,
     ) -> torch.Tensor:
-        """Returns the sum.
-
-        Args:
-            env: The environment.
-            sensor_names: Contact sensors that report `found`, one per foot, of the entity or of the scene.
-            asset_cfg: The entity, and the sites or bodies that are its feet, in the order of the sensors.
-            command_name: See above.
-            moving_above: See above.
-        """
-        slip = slip_speed_squared(env, self._sensors, asset_cfg, with_normals=self._knows_normals)
-        return _if_moving(env, slip.sum(dim=1), command_name, moving_above)
+        """Returns the sum; parameters as of `feet_swing_height`."""
+        slip = self.speed_squared(env, asset_cfg).sum(dim=1)
+        return _if_moving(env, slip, command_name, moving_above)
 
 
-def slip_speed_squared(
-    env: ManagerBasedRlEnv, sensors: ContactSensors, asset_cfg: SceneEntityCfg, *, with_normals: bool
-) -> torch.Tensor:
-    """Returns |v_t|^2 of each foot in contact, 0 of others, (N, F) m^2/s^2; see `feet_slip`."""
-    velocity = frames(env, asset_cfg).lin_vel_w
-    if with_normals:
-        normal = sensors.normals()
-        velocity = velocity - (velocity * normal).sum(dim=-1, keepdim=True) * normal
-    else:
-        velocity = velocity[..., :2]
-    return velocity.square().sum(dim=-1) * sensors.touching()
-
-
-def just_touched(sensors: ContactSensors, feet: FeetContacts) -> torch.Tensor:
-    """Returns which feet touched the ground in this step and were off it before, (N, F) bool.
-
-    See `feet_soft_landing`.
-    """
-    return sensors.touched() & ~feet.contact_before
-
-
-class feet_soft_landing:
+class feet_soft_landing(OfLandings):
     """Hard steps: the sum over feet that have just touched the ground of the force on them, (N,) N.
 
     With sensors that keep their values of all substeps (`substeps=True`) a foot has touched the ground if it was in
     contact in any substep and not at the end of the step before, so that a rebound counts, and the force is the
     strongest in the control step; else both are those of the last substep, by which an impact is mostly over.
     """
-
-    def __init__(self, cfg: RewardTermCfg, env: ManagerBasedRlEnv) -> None:
-        """Finds the feet.
-
-        Raises:
-            KeyError: There is no such contact sensor; the message lists the nearest.
-            ValueError: A sensor does not report `found` and `force`.
-        """
-        params = cfg.all_params()
-        names, asset_cfg = params["sensor_names"], params["asset_cfg"]
-        self._sensors = ContactSensors(env, names, asset_cfg, "found", "force")
-        self._feet = feet_contacts(env, names, asset_cfg)
 
     def __call__(
         self,
@@ -280,15 +207,5 @@ class feet_soft_landing:
         moving_above: float = 0.05,
         asset_cfg: SceneEntityCfg = _ROBOT,
     ) -> torch.Tensor:
-        """Returns the sum.
-
-        Args:
-            env: The environment.
-            sensor_names: Contact sensors that report `found` and `force`, one per foot, of the entity or of the scene.
-            command_name: See above.
-            moving_above: See above.
-            asset_cfg: The entity.
-        """
-        self._feet.note_reads()
-        impacts = (self._sensors.forces() * just_touched(self._sensors, self._feet)).sum(dim=1)
-        return _if_moving(env, impacts, command_name, moving_above)
+        """Returns the sum; sensors report `found` and `force`, parameters are otherwise those of `feet_air_time`."""
+        return _if_moving(env, self.impacts().sum(dim=1), command_name, moving_above)

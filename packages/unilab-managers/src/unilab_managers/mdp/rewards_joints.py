@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from unilab_core.entity_cfg import SceneEntityCfg
-from unilab_managers.mdp.action_history import ActionHistory
-from unilab_managers.mdp.actuators import JointActuators
-from unilab_managers.mdp.by_joint import values_by_joint
+from unilab_managers.mdp.action_history import OfActionHistory
+from unilab_managers.mdp.actuators import OfJointActuators
+from unilab_managers.mdp.by_joint import OfVelocityLimits
 
 if TYPE_CHECKING:
-    from unilab_managers.cfg.rewards import RewardTermCfg
     from unilab_managers.env import ManagerBasedRlEnv
 
 __all__ = [
@@ -40,28 +39,16 @@ def action_l2(env: ManagerBasedRlEnv) -> torch.Tensor:
     return env.action_manager.action.square().sum(dim=-1)
 
 
-class action_acc_l2:
+class action_acc_l2(OfActionHistory):
     """How abruptly the action changes its course: the sum over actions of (a - 2 a' + a'')^2, (N,)."""
-
-    def __init__(self, cfg: RewardTermCfg, env: ManagerBasedRlEnv) -> None:
-        """Finds what was done before."""
-        self._history = env.trackers.share(ActionHistory)
 
     def __call__(self, env: ManagerBasedRlEnv) -> torch.Tensor:
         """Returns the sum, (N,)."""
         return self._history.acceleration().square_().sum(dim=-1)
 
 
-class joint_torques_l2:
+class joint_torques_l2(OfJointActuators):
     """How hard the actuators work: the sum over actuators of tau^2, (N,) N^2 or N^2 m^2."""
-
-    def __init__(self, cfg: RewardTermCfg, env: ManagerBasedRlEnv) -> None:
-        """Finds the actuators.
-
-        Raises:
-            ValueError: A name matches no actuator, or one of them drives no joint.
-        """
-        self._actuators = JointActuators(env, cfg.all_params()["asset_cfg"])
 
     def __call__(self, env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
         """Returns the sum.
@@ -73,12 +60,8 @@ class joint_torques_l2:
         return self._actuators.torque().square().sum(dim=-1)
 
 
-class joint_power_l1:
+class joint_power_l1(OfJointActuators):
     """Mechanical power, braking counted like driving: the sum over actuators of |tau q_vel|, (N,) W."""
-
-    def __init__(self, cfg: RewardTermCfg, env: ManagerBasedRlEnv) -> None:
-        """Finds the actuators; see `joint_torques_l2`."""
-        self._actuators = JointActuators(env, cfg.all_params()["asset_cfg"])
 
     def __call__(self, env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
         """Returns the sum; parameters as of `joint_torques_l2`."""
@@ -123,19 +106,8 @@ def stand_still_l1(
     return joint_deviation_l1(env, asset_cfg) * (length < standing_below)
 
 
-class joint_vel_limits:
+class joint_vel_limits(OfVelocityLimits):
     """How much faster joints are than they may: the sum over joints of the excess, (N,) m/s or rad/s."""
-
-    def __init__(self, cfg: RewardTermCfg, env: ManagerBasedRlEnv) -> None:
-        """Gives each joint its limit.
-
-        Raises:
-            ValueError: A name matches no joint, two match the same, or a limit is not positive.
-        """
-        params = cfg.all_params()
-        self._limits = values_by_joint(
-            env, params["max_velocity"], params["asset_cfg"], owner="max_velocity", rest=float("inf")
-        )
 
     def __call__(
         self, env: ManagerBasedRlEnv, max_velocity: Mapping[str, float], asset_cfg: SceneEntityCfg = _ROBOT

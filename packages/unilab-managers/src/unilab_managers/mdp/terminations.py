@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from unilab_core.entity_cfg import SceneEntityCfg
-from unilab_managers.mdp.by_joint import values_by_joint
-from unilab_managers.mdp.contact_sensors import ContactSensors
+from unilab_managers.mdp.by_joint import OfVelocityLimits
+from unilab_managers.mdp.contact_sensors import OfContactSensors
 
 if TYPE_CHECKING:
-    from unilab_managers.cfg.terminations import TerminationTermCfg
     from unilab_managers.env import ManagerBasedRlEnv
 
 __all__ = [
@@ -97,18 +96,8 @@ def out_of_bounds(
     return outside
 
 
-class illegal_contact:
+class illegal_contact(OfContactSensors):
     """Where any of some contact sensors feels more than a threshold, (N,) bool."""
-
-    def __init__(self, cfg: TerminationTermCfg, env: ManagerBasedRlEnv) -> None:
-        """Finds the sensors.
-
-        Raises:
-            KeyError: There is no such contact sensor; the message lists the nearest.
-            ValueError: A sensor does not report `force`.
-        """
-        params = cfg.all_params()
-        self._sensors = ContactSensors(env, params["sensor_names"], params["asset_cfg"], "force")
 
     def __call__(
         self,
@@ -141,31 +130,13 @@ def joint_pos_out_of_limits(
     return ((pos < low - tolerance) | (pos > high + tolerance)).any(dim=1)
 
 
-class joint_vel_out_of_limits:
+class joint_vel_out_of_limits(OfVelocityLimits):
     """Where a joint is faster than it may, (N,) bool."""
-
-    def __init__(self, cfg: TerminationTermCfg, env: ManagerBasedRlEnv) -> None:
-        """Gives each joint its limit.
-
-        Raises:
-            ValueError: A name matches no joint, two match the same, or a limit is not positive.
-        """
-        params = cfg.all_params()
-        self._limits = values_by_joint(
-            env, params["max_velocity"], params["asset_cfg"], owner="max_velocity", rest=math.inf
-        )
 
     def __call__(
         self, env: ManagerBasedRlEnv, max_velocity: Mapping[str, float], asset_cfg: SceneEntityCfg = _ROBOT
     ) -> torch.Tensor:
-        """Returns where one is.
-
-        Args:
-            env: The environment.
-            max_velocity: Limits by joint name or full-match regular expression, m/s or rad/s; joints without one have
-                none. Read when the environment is built.
-            asset_cfg: The entity.
-        """
+        """Returns where one is; parameters as of `joint_vel_limits`."""
         return (env.scene[asset_cfg.name].data.joint_vel.abs() > self._limits).any(dim=1)
 
 

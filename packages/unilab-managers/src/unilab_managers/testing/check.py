@@ -36,7 +36,7 @@ def check_task(
         backend: Name of a physics backend.
         device: Torch device.
         num_envs: N, at least 3.
-        seed: The first seed.
+        seed: The first seed; some checks use the ones after it too.
         only: Names of the checks to run; empty: all.
         skip: Names of checks to leave out.
 
@@ -46,7 +46,7 @@ def check_task(
     Raises:
         AssertionError: There are findings; the message lists them all, one a line.
         UnknownNameError: No such task.
-        ConfigError: An override is wrong, or there is no such check.
+        ConfigError: An override is wrong, there is no such check, fewer than 3 rows, or the task has no terms.
         CapabilityError: The backend or device cannot do what the task needs.
     """
     report = run_checks(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from unilab_core import ConfigError
+from unilab_core import ConfigError, TorchEnvCfg
 from unilab_rl.run_config import MAX_SEED
 
 if TYPE_CHECKING:
@@ -61,11 +61,11 @@ class Evaluation:
     reward_per_s: float
     """Reward of all episodes over their simulated seconds: the weighted terms where rewards are scaled by dt."""
     terminated_share: float
-    """Share of episodes that ended in a terminal state."""
+    """Share of episodes that ended in a terminal state; a time-out is none."""
     truncated_share: float
     """Share of episodes that only ran out of time."""
     falls: int
-    """Episodes that ended in a terminal state within the time limit, those of rows that had begun anew included."""
+    """Episodes that ended so within the time limit, those of rows that had begun anew included."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Mean of every `Metrics/...` that finished episodes report, weighted by the counts they report."""
 
@@ -89,7 +89,7 @@ class Episodes:
     lengths: torch.Tensor
     """(E,) int64 steps."""
     terminated: torch.Tensor
-    """(E,) bool: ended in a terminal state."""
+    """(E,) bool: ended in a terminal state; a time-out is none."""
     step_dt: float
     """Length of a step, s."""
     falls: int
@@ -152,6 +152,9 @@ def run_episodes(
     all episodes that ended within the time limit: a row that falls begins anew and may fall again, each fall counts,
     and what it has not finished at the end is left out.
 
+    Where the config says `is_finite_horizon`, the environment calls a time-out an end like any other. What ends there
+    in the step of the time limit has timed out, and is no fall.
+
     Args:
         env: An environment that resets finished rows by itself; all rows are reset, from `seed` and those after it.
         policy: The policy.
@@ -181,8 +184,8 @@ class _EpisodeLog:
         self._falls: torch.Tensor | None = None
         self._totals: dict[str, torch.Tensor] = {}
 
-    def add(self, terminated: torch.Tensor, episode: Mapping[str, torch.Tensor]) -> None:
-        falls = terminated.sum()
+    def add(self, fallen: torch.Tensor, episode: Mapping[str, torch.Tensor]) -> None:
+        falls = fallen.sum()
         self._falls = falls if self._falls is None else self._falls + falls
         for key, value in episode.items():
             if key.startswith(_METRICS):
@@ -209,20 +212,26 @@ def _run_time_limit(
     """Runs one time limit, of which `obs` are the first observations, and returns each row's first episode.
 
     Returns:
-        Return (N,) float64, length (N,) int64, and whether it ended in a terminal state (N,) bool.
+        Return (N,) float64, length (N,) int64, and whether it ended in a fall (N,) bool.
     """
+    is_finite = isinstance(env.cfg, TorchEnvCfg) and env.cfg.is_finite_horizon
     returns = torch.zeros(env.num_envs, dtype=torch.float64, device=env.device)
     lengths = torch.zeros(env.num_envs, dtype=torch.int64, device=env.device)
     running = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
     fell = torch.zeros_like(running)
+    ages = torch.zeros_like(lengths)  # of each row's present episode
     for _ in range(env.max_episode_length):
         state = env.step(policy(obs))
         obs = state.obs
         returns += torch.where(running, state.reward, 0.0)
         lengths += running
-        fell |= running & state.terminated
-        running &= ~(state.terminated | state.truncated)
-        log.add(state.terminated, state.info.get("episode", {}))
+        ages += 1
+        fallen = state.terminated & (ages < env.max_episode_length) if is_finite else state.terminated
+        fell |= running & fallen
+        ended = state.terminated | state.truncated
+        running &= ~ended
+        ages.masked_fill_(ended, 0)
+        log.add(fallen, state.info.get("episode", {}))
     late = running.nonzero().flatten().tolist()
     if late:
         raise ConfigError(
