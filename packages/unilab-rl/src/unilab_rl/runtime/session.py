@@ -22,7 +22,7 @@ from unilab_rl.runtime.interrupt import InterruptGuard
 from unilab_rl.runtime.resuming import Resume, read_resume
 from unilab_rl.runtime.runner import Outcome, Runner, Watcher
 
-__all__ = ["TrainRequest", "resume", "train"]
+__all__ = ["TrainRequest", "resume", "task_learner_cfg", "train"]
 
 _LEARNER = "learner."
 
@@ -60,7 +60,7 @@ def train(request: TrainRequest, watcher: Watcher | None = None) -> Outcome:
     spec = get_task(request.task)
     algorithm = get_algorithm(request.algorithm or spec.default_learner)
     env_overrides, learner_overrides = _split_overrides(request.overrides)
-    learner_cfg = _learner_cfg(spec.name, spec.learners, algorithm, learner_overrides)
+    learner_cfg = task_learner_cfg(spec.name, spec.learners, algorithm, learner_overrides)
     algorithm.require()
     check_writable(request.runs)
     env = make_env(
@@ -170,9 +170,14 @@ def _split_overrides(texts: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, 
     return {path: value for path, value in overrides.items() if not path.startswith(_LEARNER)}, learner
 
 
-def _learner_cfg(
+def task_learner_cfg(
     task: str, learners: Mapping[str, str], algorithm: Algorithm, overrides: Mapping[str, Any]
 ) -> LearnerCfg:
+    """Returns a task's config of a learner, with overrides (dotted path to value) applied.
+
+    Raises:
+        ConfigError: The task has none for this algorithm, one of another type, or an override is wrong.
+    """
     if algorithm.name not in learners:
         raise ConfigError(
             f"task {task!r} has no settings for the algorithm {algorithm.name!r}; {nearest(algorithm.name, learners)}"
