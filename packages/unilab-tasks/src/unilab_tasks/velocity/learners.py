@@ -14,7 +14,8 @@ def quadruped_ppo() -> PpoCfg:
     """Returns PPO for `velocity-flat-quadruped`: 1.8 million steps of 256 environments.
 
     What makes it fast, most important first: a short horizon (gamma 0.95), a fixed large step, many small batches from
-    few environments, and learning from the mirror image of every sample.
+    few environments, and learning from the mirror image of every sample. ReLU learns in as few steps as ELU, whose
+    exponential takes a quarter of an update on a CPU.
     """
     from unilab_rl import PpoCfg
     from unilab_tasks.velocity.symmetry import quadruped_mirror
@@ -28,7 +29,7 @@ def quadruped_ppo() -> PpoCfg:
         num_mini_batches=4,
         actor_hidden_dims=(128, 128),
         critic_hidden_dims=(128, 128),
-        activation="elu",
+        activation="relu",
         obs_normalization=True,
         init_std=0.5,
         std_type="log",
