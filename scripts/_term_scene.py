@@ -191,6 +191,7 @@ NAMED: Mapping[str, tuple[Any, ...]] = {
     "term_names": (("other",),),
     "termination_name": ("other",),
     "velocity_command": ("velocity",),
+    "velocity_range": ({"x": (0.0, 0.1), "yaw": (0.0, 0.1)}, (0.5, 1.0)),  # of a root, both parts; of joints
     "widen": ({"lin_vel_x": 0.1},),
 }
 """Values by the name of a parameter."""

@@ -253,6 +253,52 @@ def test_a_write_outside_a_reset_and_the_events_of_a_step_is_refused(call, write
             write(env.scene["robot"].data, torch.tensor([0]))
 
 
+SPIN, DRIFT = torch.tensor([[0.3, -1.1, 0.7]]), torch.tensor([[1.0, 2.0, -3.0]])
+
+
+@pytest.mark.parametrize(
+    ("write_part", "kept"),
+    [
+        (lambda data, ids: data.write_root_velocity(DRIFT, None, ids), slice(3, 6)),
+        (lambda data, ids: data.write_root_velocity(None, SPIN, ids), slice(0, 3)),
+    ],
+)
+def test_a_part_of_the_root_velocity_that_is_not_given_stays_to_the_bit(write_part, kept):
+    pose = (*HERE, *torch.nn.functional.normalize(torch.tensor([1.0, 2.0, 3.0, 4.0]), dim=0).tolist())
+
+    def event(data, ids):
+        write(data, ids, pose, linear=(0.1, 0.2, 0.3), angular=(0.4, 0.5, 0.6))
+        velocity = (data.root_lin_vel_w.clone(), data.root_ang_vel_b.clone())
+        write_part(data, ids)
+        now = torch.cat([data.root_lin_vel_w, data.root_ang_vel_b], dim=1)
+        assert torch.equal(now[:, kept], torch.cat(velocity, dim=1)[:, kept])
+
+    with robot(event) as env:
+        data = env.scene["robot"].data
+        linear = DRIFT if kept.start else torch.tensor([[0.1, 0.2, 0.3]])
+        angular = torch.tensor([[0.4, 0.5, 0.6]]) if kept.start else SPIN
+        assert torch.equal(data.root_lin_vel_w, linear)
+        torch.testing.assert_close(data.root_ang_vel_w, angular, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("linear", "angular", "message"),
+    [
+        (None, None, "lin_vel_w and ang_vel_w are both None; give what is to be written"),
+        (ONE[:, :1], None, r"lin_vel_w got shape \(1, 1\), expected \(1, 3\)"),
+        (None, ONE[:, :1], r"ang_vel_w got shape \(1, 1\), expected \(1, 3\)"),
+        (None, DRIFT.double(), "ang_vel_w got torch.float64, expected a float32 tensor"),
+    ],
+)
+def test_a_wrong_root_velocity_is_refused(linear, angular, message):
+    env = RobotEnv(2)
+    env.reset()
+    env.stage = lambda env, ids: env.scene["robot"].data.write_root_velocity(linear, angular, ids)
+    with pytest.raises(ResetRejectedError, match=f"robot.write_root_velocity: {message}"):
+        env.reset(torch.tensor([1]))
+    env.close()
+
+
 @pytest.mark.parametrize("call", ["write_root_pose", "write_root_velocity"])
 def test_an_entity_fixed_to_the_world_has_no_root_to_write(call):
     def event(data, ids):

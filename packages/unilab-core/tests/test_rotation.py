@@ -125,18 +125,45 @@ def test_the_sandwich_product_is_the_same_rotation(q, v):
     torch.testing.assert_close(quat_apply(q, v), sandwich[1:], atol=1e-12, rtol=0)
 
 
-def doubled_at_once(q, v, cross):
-    """As the formula is usually written: t = 2 (u x v), v + w t + u x t; the products the other way round: inverse."""
+def random_turns():
+    """Returns 4096 unit quaternions, and vectors of very different lengths, both float32."""
+    rng = torch.Generator().manual_seed(3)
+    q = torch.nn.functional.normalize(torch.randn(4096, 4, generator=rng), dim=-1)
+    scale = 10.0 ** torch.randint(-6, 7, (4096, 1), generator=rng)
+    return q, torch.randn(4096, 3, generator=rng) * scale
+
+
+def plain_formula(q, v, cross):
+    """As it is usually written: t = 2 (u x v), v + w t + u x t; the products the other way round: inverse."""
     w, u = q[..., :1], q[..., 1:]
     t = 2.0 * cross(u, v)
     return v + w * t + cross(u, t)
 
 
-def test_turning_gives_the_bits_of_the_plain_formula():
-    rng = torch.Generator().manual_seed(3)
-    q = torch.nn.functional.normalize(torch.randn(4096, 4, generator=rng), dim=-1)
-    scale = 10.0 ** torch.randint(-6, 7, (4096, 1), generator=rng)
-    v = torch.randn(4096, 3, generator=rng) * scale
+def test_turning_comes_as_near_to_the_plain_formula_as_float32_allows():
+    q, v = random_turns()
     cross = torch.linalg.cross
-    assert torch.equal(quat_apply(q, v), doubled_at_once(q, v, cross))
-    assert torch.equal(quat_apply_inverse(q, v), doubled_at_once(q, v, lambda a, b: cross(b, a)))
+    # A few roundings of half a unit in the last place each, of numbers of the vector's length.
+    bound = 4 * torch.finfo(torch.float32).eps * v.double().norm(dim=-1, keepdim=True)
+    for turned, formula in (
+        (quat_apply(q, v), cross),
+        (quat_apply_inverse(q, v), lambda a, b: cross(b, a)),
+    ):
+        assert turned.dtype == torch.float32
+        exact = plain_formula(q.double(), v.double(), formula)
+        assert bool(((turned.double() - exact).abs() <= bound).all())
+
+
+def test_turning_gives_a_row_the_same_bits_wherever_it_lies():
+    q, v = random_turns()
+    turned, back = quat_apply(q, v), quat_apply_inverse(q, v)
+    for rows in (slice(0, 1), slice(7, 18), slice(4095, 4096)):
+        assert torch.equal(quat_apply(q[rows], v[rows]), turned[rows])
+        assert torch.equal(quat_apply_inverse(q[rows], v[rows]), back[rows])
+
+
+def test_turning_by_nothing_changes_no_bit():
+    _, v = random_turns()
+    q = torch.tensor([1.0, 0.0, 0.0, 0.0]).expand(4096, 4)
+    assert torch.equal(quat_apply(q, v), v)
+    assert torch.equal(quat_apply_inverse(q, v), v)

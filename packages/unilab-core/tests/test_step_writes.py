@@ -317,55 +317,6 @@ def test_wrenches_and_model_fields_of_rows_on_another_device_are_refused_too():
         staging.write_model("body_mass", values, ids, FieldPart(slice(None)), "load")
 
 
-def test_what_follows_from_poses_is_the_same_tensor_after_a_push_and_new_after_a_pose_or_a_step():
-    found = []
-
-    def look(env):
-        data = env.scene["robot"].data
-        return data.projected_gravity_b, data.heading_w, data.bodies(BASE).pos_w, data.root_lin_vel_b
-
-    def advance(env):
-        data = env.scene["robot"].data
-        if env.step_counter == 1:
-            data.write_root_velocity(torch.tensor([[1.0, 2.0, 3.0]]), torch.zeros(1, 3), ONE)
-        elif env.step_counter == 2:
-            half = math.sqrt(0.5)
-            data.write_root_pose(torch.tensor([[0.0, 0.0, 1.0, half, half, 0.0, 0.0]]), ONE)
-
-    class Env(RobotEnv):
-        def _rewards(self):
-            found.append(look(self))
-            return super()._rewards()
-
-        def _advance(self):
-            advance(self)
-            found.append(look(self))
-
-        def _after_step(self):
-            found.append(look(self))
-
-    with Env(3) as env:
-        env.reset()
-        found.clear()
-        env.step(zeros(env))
-        before, staged, after = found
-        for kept in range(3):
-            assert before[kept] is staged[kept] is after[kept]
-        assert not torch.equal(staged[3], before[3])
-        assert after[3] is not staged[3]
-        torch.testing.assert_close(after[3], staged[3])
-        found.clear()
-        env.step(zeros(env))
-        moved_before, moved, moved_after = found
-        assert moved_before[0] is not after[0]
-        assert moved[0] is not moved_before[0]
-        torch.testing.assert_close(moved[0][1], torch.tensor([0.0, -1.0, 0.0]), atol=1e-6, rtol=0)
-        torch.testing.assert_close(moved_after[0], moved[0])
-        # A body is where the engine puts it, once it knows.
-        assert torch.equal(moved[2], moved_before[2])
-        assert torch.equal(moved_after[2][1, 0], torch.tensor([0.0, 0.0, 1.0]))
-
-
 @pytest.mark.parametrize("call", ["load_state_dict", "copy_state_from"])
 @pytest.mark.parametrize("hook", ["_rewards", "_advance", "_after_step", "_stage_reset", "_after_commit"])
 def test_a_hook_must_not_put_another_state_in_place(call, hook):

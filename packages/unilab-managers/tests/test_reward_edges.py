@@ -108,3 +108,30 @@ def test_a_term_may_return_what_another_added_in_the_step_before(make_env: MakeE
         feed.probe([[value, 0.0, 0.0]])
         rewards.append(env.step(zeros(env)).reward.tolist())
     assert rewards == [[2.0], [5.0 + 2.0], [11.0 + 5.0]]
+
+
+COLUMNS = {
+    name: RewardTermCfg(func=column, weight=weight, params={"index": index})
+    for index, (name, weight) in enumerate({"a": 1.0, "b": -0.3, "c": 1.7}.items())
+}
+
+
+def test_terms_are_added_before_anything_is_rounded(make_env: MakeEnv) -> None:
+    feed = Feed()
+    equal = {name: cfg.model_copy(update={"weight": 1.0}) for name, cfg in COLUMNS.items()}
+    env = make_env(2, feed=feed, rewards=equal, scale_rewards_by_dt=False)
+    # In float32 the first two make 2**25, whichever order; together they are 2**25 + 1, so 1 is left.
+    feed.probe([[2.0**25, 1.0, -(2.0**25)], [1.0, 2.0**25, -(2.0**25)]])
+    assert env.step(zeros(env)).reward.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 64])
+def test_a_row_is_paid_the_same_bits_whatever_rows_are_beside_it(make_env: MakeEnv, rows: int) -> None:
+    values = torch.randn(65, 3, generator=torch.Generator().manual_seed(5)).tolist()
+    paid = []
+    for number in (65, rows):
+        feed = Feed()
+        env = make_env(number, feed=feed, rewards=COLUMNS)
+        feed.probe(values[:number])
+        paid.append(env.step(zeros(env)).reward.clone())
+    assert torch.equal(paid[0][:rows], paid[1])

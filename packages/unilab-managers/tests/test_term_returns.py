@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from manager_support import MakeEnv, group, probe, returns
+from manager_support import Feed, MakeEnv, group, probe, returns, zeros
 
 from unilab_core import ConfigError, EnvRng
 from unilab_managers import (
@@ -125,10 +125,20 @@ def test_a_reward_that_writes_into_what_it_reads_is_refused(make_env: MakeEnv, w
         make_env(rewards={"bad": cfg})
 
 
-def test_an_observation_or_noise_that_writes_into_what_is_read_is_refused(make_env: MakeEnv) -> None:
+def test_an_observation_that_writes_into_what_it_reads_is_refused(make_env: MakeEnv) -> None:
     bad = ObservationTermCfg(func=writes_into_a_velocity)
     with pytest.raises(ConfigError, match="observations.obs term 'bad' wrote into 'qvel', which it shares"):
         make_env(observations={"obs": group(bad=bad)})
+
+
+def test_a_noise_that_writes_into_what_it_is_given_changes_nothing_that_terms_share(
+    make_env: MakeEnv,
+) -> None:
+    feed = Feed()
     noisy = ObservationTermCfg(func=probe, noise=OwnNoiseCfg())
-    with pytest.raises(ConfigError, match="observations wrote into 'sensor:probe', which it shares"):
-        make_env(observations={"obs": group(noisy=noisy)})
+    env = make_env(
+        1, feed=feed, observations={"obs": group(noisy=noisy, plain=ObservationTermCfg(func=probe))}
+    )
+    feed.probe([[1.0, 2.0, 3.0]])
+    assert env.step(zeros(env)).obs["obs"].tolist() == [[2.0, 3.0, 4.0, 1.0, 2.0, 3.0]]
+    assert env.scene.sensor("probe").tolist() == [[1.0, 2.0, 3.0]]

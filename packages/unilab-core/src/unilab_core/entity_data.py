@@ -9,10 +9,11 @@ import torch
 from unilab_core.contacts import ContactHandle
 from unilab_core.entity_cfg import Index, SceneEntityCfg, chosen_columns, column_index, own_elements
 from unilab_core.io import BackendIO
-from unilab_core.kept_reads import KeptReads
+from unilab_core.kept_reads import KeptReads, Source
 from unilab_core.model_staging import FieldPart
 from unilab_core.reads import BodyHandle
-from unilab_core.rotation import quat_apply, quat_apply_inverse, quat_yaw, turn, turn_inverse
+from unilab_core.root_state import RootState
+from unilab_core.rotation import quat_apply, quat_apply_inverse
 from unilab_core.staging import Part, Staging
 from unilab_core.wrenches import Wrenches
 from unisim.model_layout import EntityLayout, JointLayout, ModelLayout, find
@@ -54,13 +55,11 @@ class EntityData:
         self._read_q = column_index(starts_q, device)
         self._read_v = column_index(starts_v, device)
         self._own = own_elements(layout, model, device)
-        self._root: tuple[int, int] | None = None
-        if layout.root_joint is not None:
-            root = find(model.joints, layout.root_joint, "joint")
-            self._root = (root.qpos_start, root.qvel_start)
         self._kept = KeptReads(io, staging)
         n = staging.qpos.shape[0]
-        self._down = torch.tensor([0.0, 0.0, -1.0], device=device).expand(n, -1)
+        body = BodyHandle(self._derived, [f"body:{layout.root_body}"], self._kept)
+        down = torch.tensor([0.0, 0.0, -1.0], device=device).expand(n, -1)
+        self._root = RootState(_free_joint(layout, model), self._columns_of, body, self._kept, down)
         default_q = torch.tensor(model.default_qpos, dtype=torch.float32, device=device)
         default_v = torch.tensor(model.default_qvel, dtype=torch.float32, device=device)
         limits = torch.tensor([j.limits for j in joints], dtype=torch.float32, device=device).reshape(-1, 2)
@@ -71,18 +70,16 @@ class EntityData:
         self.joint_pos_limits = limits.expand(n, -1, -1)
         """(N, J, 2) m or rad: lower and upper limits, infinite for unlimited joints."""
 
-    def _qpos(self) -> torch.Tensor:
-        return self._staging.qpos if self._staging.shows("qpos") else self._io.column("qpos")
-
-    def _qvel(self) -> torch.Tensor:
-        return self._staging.qvel if self._staging.shows("qvel") else self._io.column("qvel")
+    def _state(self, part: Part) -> torch.Tensor:
+        staged = self._staging.qpos if part == "qpos" else self._staging.qvel
+        return staged if self._staging.shows(part) else self._io.column(part)
 
     def _columns_of(self, part: Part, name: str, columns: Index) -> torch.Tensor:
         """Returns columns of the state: a view that lasts where they are consecutive, else a copy of the moment."""
-        read = self._qpos if part == "qpos" else self._qvel
         if isinstance(columns, slice):
-            return self._kept.view((name, self._staging.shows(part)), lambda: read()[:, columns])
-        return self._kept.get(name, lambda: read()[:, columns], of_pose=part == "qpos")
+            return self._kept.view((name, self._staging.shows(part)), lambda: self._state(part)[:, columns])
+        source: Source = "pose" if part == "qpos" else "state"
+        return self._kept.get(name, lambda: self._state(part)[:, columns], source)
 
     @property
     def joint_pos(self) -> torch.Tensor:
@@ -107,68 +104,45 @@ class EntityData:
         """
         return self._derived("actuator_force")[:, self._own["actuator"]]
 
-    def _root_part(self, field: str, start: int, stop: int) -> torch.Tensor:
-        """Returns columns of the free joint, in `qpos` for a pose and in `qvel` for a velocity, else of the body."""
-        if self._root is None:
-            return self._root_body(field)
-        (qpos, qvel), is_pose = self._root, field.startswith(("pos_w", "quat_w"))
-        first = start + (qpos if is_pose else qvel)
-        return self._columns_of("qpos" if is_pose else "qvel", field, slice(first, first + stop - start))
-
-    def _root_body(self, field: str) -> torch.Tensor:
-        handle = BodyHandle(self._derived, [f"body:{self._layout.root_body}"], self._kept)
-        values: torch.Tensor = getattr(handle, field)
-        return values[:, 0]
-
     @property
     def root_pos_w(self) -> torch.Tensor:
         """(N, 3) position of the root body's frame in the world, m."""
-        return self._root_part("pos_w", 0, 3)
+        return self._root.pos_w
 
     @property
     def root_quat_w(self) -> torch.Tensor:
         """(N, 4) orientation of the root body in the world, wxyz."""
-        return self._root_part("quat_w", 3, 7)
-
-    def _root_turn(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns `root_quat_w` in parts, (N, 1) and (N, 3): views that last where the root is free."""
-        if self._root is None:
-            w, xyz = self.root_quat_w.split_with_sizes([1, 3], dim=-1)
-            return w, xyz
-        return self._root_part("quat_w: w", 3, 4), self._root_part("quat_w: xyz", 4, 7)
+        return self._root.quat_w
 
     @property
     def root_lin_vel_w(self) -> torch.Tensor:
         """(N, 3) velocity of the root frame's origin in the world, m/s."""
-        return self._root_part("lin_vel_w", 0, 3)
+        return self._root.lin_vel_w
 
     @property
     def root_ang_vel_b(self) -> torch.Tensor:
         """(N, 3) angular velocity in the root body's frame, rad/s."""
-        if self._root is None:
-            return turn_inverse(*self._root_turn(), self._root_body("ang_vel_w"))
-        # The engine keeps a free joint's linear velocity in the world and its angular velocity in the body.
-        return self._root_part("ang_vel_b", 3, 6)
+        return self._root.ang_vel_b
 
     @property
     def root_lin_vel_b(self) -> torch.Tensor:
         """(N, 3) velocity of the root frame's origin in the root body's frame, m/s."""
-        return self._kept.get("root_lin_vel_b", lambda: turn_inverse(*self._root_turn(), self.root_lin_vel_w))
+        return self._root.lin_vel_b
 
     @property
     def root_ang_vel_w(self) -> torch.Tensor:
         """(N, 3) angular velocity in the world, rad/s."""
-        return self._kept.get("root_ang_vel_w", lambda: turn(*self._root_turn(), self.root_ang_vel_b))
+        return self._root.ang_vel_w
 
     @property
     def projected_gravity_b(self) -> torch.Tensor:
         """(N, 3) direction of gravity in the root body's frame; (0, 0, -1) when upright."""
-        return self._kept.get("gravity", lambda: turn_inverse(*self._root_turn(), self._down), of_pose=True)
+        return self._root.gravity_b
 
     @property
     def heading_w(self) -> torch.Tensor:
         """(N,) yaw of the root body in the world, rad."""
-        return self._kept.get("heading_w", lambda: quat_yaw(self.root_quat_w), of_pose=True)
+        return self._root.heading_w
 
     def _derived(self, key: str) -> torch.Tensor:
         if self._staging.is_reset:
@@ -266,22 +240,30 @@ class EntityData:
         self._staging.write("qvel", env_ids, slice(v_start + 3, v_start + 6), spin)
 
     def write_root_velocity(
-        self, lin_vel_w: torch.Tensor, ang_vel_w: torch.Tensor, env_ids: torch.Tensor
+        self, lin_vel_w: torch.Tensor | None, ang_vel_w: torch.Tensor | None, env_ids: torch.Tensor
     ) -> None:
-        """Stages the root velocity, (K, 3) m/s and (K, 3) rad/s, both in the world.
+        """Stages the root velocity, (K, 3) m/s and (K, 3) rad/s, both in the world; a part that is None stays.
 
-        The engine keeps the angular part in the body frame: that of the staged pose, whichever is written first.
+        The engine keeps the angular part in the body frame: that of the staged pose, whichever is written first. So a
+        part that shall stay is better not written: turned into the world and back, it is rounded.
 
         Raises:
             RuntimeError: Nothing may be written now, or the root is fixed to the world.
+            TypeError: `env_ids` is no int64 tensor, or a value is no float32 tensor.
+            ValueError: A row or a shape is wrong, or both parts are None.
         """
+        owner, shape = f"{self._layout.name}.write_root_velocity", (env_ids.numel(), 3)
+        if lin_vel_w is None and ang_vel_w is None:
+            raise ValueError(f"{owner}: lin_vel_w and ang_vel_w are both None; give what is to be written")
         _, start = self._free_root("write_root_velocity", env_ids, "qvel")
-        owner = f"{self._layout.name}.write_root_velocity"
-        self._staging.check_values(lin_vel_w, (env_ids.numel(), 3), f"{owner}: lin_vel_w")
-        self._staging.check_values(ang_vel_w, (env_ids.numel(), 3), f"{owner}: ang_vel_w")
-        ang_vel_b = quat_apply_inverse(self.root_quat_w[env_ids], ang_vel_w)
-        velocity = torch.cat([lin_vel_w, ang_vel_b], dim=1)
-        self._staging.write("qvel", env_ids, slice(start, start + 6), velocity)
+        for name, values in (("lin_vel_w", lin_vel_w), ("ang_vel_w", ang_vel_w)):
+            if values is not None:
+                self._staging.check_values(values, shape, f"{owner}: {name}")
+        if lin_vel_w is not None:
+            self._staging.write("qvel", env_ids, slice(start, start + 3), lin_vel_w)
+        if ang_vel_w is not None:
+            ang_vel_b = quat_apply_inverse(self.root_quat_w[env_ids], ang_vel_w)
+            self._staging.write("qvel", env_ids, slice(start + 3, start + 6), ang_vel_b)
 
     def write_wrench(
         self,
@@ -317,10 +299,10 @@ class EntityData:
 
     def _free_root(self, call: str, env_ids: torch.Tensor, *parts: Part) -> tuple[int, int]:
         owner = f"{self._layout.name}.{call}"
-        if self._root is None:
+        if self._root.joint is None:
             raise RuntimeError(f"{owner}: {self._layout.name!r} is fixed to the world; it has no root state")
         self._staging.check_rows(env_ids, owner, *parts)
-        return self._root
+        return self._root.joint
 
     def model_values(
         self,
@@ -394,3 +376,11 @@ class EntityData:
                 f"{owner}: element_ids leave what {self._layout.name!r} has of {field!r}; "
                 "take them from Entity.element_ids"
             ) from error
+
+
+def _free_joint(layout: EntityLayout, model: ModelLayout) -> tuple[int, int] | None:
+    """Returns the first columns of the root's free joint in `qpos` and in `qvel`; None if the root is not free."""
+    if layout.root_joint is None:
+        return None
+    joint = find(model.joints, layout.root_joint, "joint")
+    return joint.qpos_start, joint.qvel_start

@@ -182,6 +182,7 @@ class TorchEnv(EnvBase, ABC):
             payload = staging.step_payload()
             if payload is not None:
                 self._io.write_rows(staging.mask, payload)
+                staging.committed()
         except ResetRejectedError as error:
             raise ResetRejectedError(
                 f"{self._name}.step: an event or command wrote what is not valid: {error}"

@@ -3,54 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from typing import Literal, get_args
 
 import torch
 
 from unilab_core.io import BackendIO
 from unilab_core.staging import Staging
 
-__all__ = ["KeptReads"]
+__all__ = ["KeptReads", "Source"]
+
+Source = Literal["columns", "state", "pose"]
+"""What a value follows from: any columns; positions and velocities alone; positions and model fields alone."""
+_SOURCES: tuple[Source, ...] = get_args(Source)
+_Version = tuple[int, int, int]
 
 
 class KeptReads:
-    """Keeps derived values until the columns that they come from change.
+    """Keeps derived values until what they follow from changes: by physics, a reset, or a write of a step.
 
-    What follows from positions alone outlasts a write of velocities. Of what is staged nothing derived is kept, for a
-    write may follow any read. Nothing at all is kept before the reads are frozen, when every read has to be noted, nor
-    after close, when there is nothing to be read.
+    What follows from the state alone outlasts the commit of velocities that a step wrote, for it followed from the
+    written ones before: a backend writes what it is given and keeps the rest. What follows from positions alone
+    outlasts that write as well. Nothing at all is kept while a reset is staged, nor before the reads are frozen, when
+    every read has to be noted, nor after close, when there is nothing to be read.
     """
 
     def __init__(self, io: BackendIO, staging: Staging) -> None:
-        """Starts with nothing; `io.version` and `io.pose_version` say when columns have changed."""
+        """Starts with nothing; the versions of `io` and the changes of `staging` say when values are outdated."""
         self._io = io
         self._staging = staging
-        self._of_state = _Values()
-        self._of_pose = _Values()
+        nothing: tuple[_Version, dict[Hashable, torch.Tensor]] = ((-1, 0, 0), {})
+        self._values: dict[Source, tuple[_Version, dict[Hashable, torch.Tensor]]] = dict.fromkeys(
+            _SOURCES, nothing
+        )
         self._views: dict[Hashable, torch.Tensor] = {}
+        self._blocks: dict[Hashable, torch.Tensor | list[torch.Tensor]] = {}
 
     def get(
-        self, key: Hashable, compute: Callable[[], torch.Tensor], *, of_pose: bool = False
+        self, key: Hashable, compute: Callable[[], torch.Tensor], source: Source = "columns"
     ) -> torch.Tensor:
-        """Returns what `compute` returned at the present columns, to be read only.
+        """Returns what `compute` returned for the present values of its source, to be read only.
 
         Args:
             key: What it is.
             compute: Reads and derives it.
-            of_pose: Whether it follows from positions and model fields alone.
+            source: What it follows from.
         """
-        if self._staging.shows("qpos") if of_pose else self._staging.shows_state:
+        if self._staging.is_reset:
             return compute()
         if not self._io.serves_step:
             return self._io.lend(_name(key), compute())
-        if of_pose:
-            values = self._of_pose.at(self._io.pose_version)
-        else:
-            values = self._of_state.at(self._io.version)
+        version = self._version(source)
+        kept, values = self._values[source]
+        if version != kept:
+            values = {}
+            self._values[source] = version, values  # what was of another version is dropped
         value = values.get(key)
         # What was computed in inference mode is of no use outside of it: autograd refuses it.
         if value is None or (value.is_inference() and not torch.is_inference_mode_enabled()):
             value = values[key] = compute()
         return value
+
+    def _version(self, source: Source) -> _Version:
+        changes = self._staging.changes
+        if source == "pose":
+            return self._io.pose_version, changes["qpos"], 0
+        version = self._io.version if source == "columns" else self._io.pose_version
+        return version, changes["qpos"], changes["qvel"]
 
     def view(self, key: Hashable, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
         """Returns what `compute` returned once, to be read only: a view, which follows what it shows by itself.
@@ -66,20 +84,50 @@ class KeptReads:
             value = self._views[key] = compute()
         return value
 
+    def side_by_side(
+        self, key: Hashable, columns: Callable[[], list[torch.Tensor]], part: slice, source: Source
+    ) -> torch.Tensor:
+        """Returns a part of each of K columns, (N, K, width), to be read only.
 
-class _Values:
-    """Values of one version of what they follow from."""
+        It is a view that follows what it shows where the columns lie as far apart as each other, as in a packet, and
+        otherwise put together when they have changed.
 
-    def __init__(self) -> None:
-        self._version = -1
-        self._values: dict[Hashable, torch.Tensor] = {}
+        Args:
+            key: What it is.
+            columns: Reads the columns, (N, C) each; the same tensors in every step.
+            part: Which of the C.
+            source: What the part follows from.
+        """
+        if self._staging.is_reset or not self._io.serves_step:
+            return self.get(key, lambda: torch.stack(_parts(columns(), part), dim=1), source)
+        block = self._blocks.get(key)
+        if block is None:
+            found = columns()
+            view = _even_view(found, part)
+            block = self._blocks[key] = _parts(found, part) if view is None else view
+        if isinstance(block, torch.Tensor):
+            return block
+        parts = block
+        return self.get(key, lambda: torch.stack(parts, dim=1), source)
 
-    def at(self, version: int) -> dict[Hashable, torch.Tensor]:
-        """Returns what is kept of `version`; what was of another one is dropped."""
-        if version != self._version:
-            self._values.clear()
-            self._version = version
-        return self._values
+
+def _parts(columns: list[torch.Tensor], part: slice) -> list[torch.Tensor]:
+    return [column[:, part] for column in columns]
+
+
+def _even_view(columns: list[torch.Tensor], part: slice) -> torch.Tensor | None:
+    """Returns a part of columns of one storage, (N, C) each, as one view (N, K, width); None if they are no such."""
+    first, starts = columns[0], [each.storage_offset() for each in columns]
+    step = starts[1] - starts[0] if len(columns) > 1 else 1
+    if step < 1 or starts != [starts[0] + i * step for i in range(len(columns))]:
+        return None
+    storage, (row, column) = first.untyped_storage().data_ptr(), first.stride()
+    if any(
+        each.untyped_storage().data_ptr() != storage or each.stride() != (row, column) for each in columns
+    ):
+        return None
+    size = first.shape[0], len(columns), part.stop - part.start
+    return first.as_strided(size, (row, step, column), starts[0] + part.start * column)
 
 
 def _name(key: Hashable) -> str:

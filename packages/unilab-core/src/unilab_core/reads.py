@@ -7,13 +7,17 @@ from typing import Any, TypeVar
 
 import torch
 
-from unilab_core.kept_reads import KeptReads
+from unilab_core.kept_reads import KeptReads, Source
 from unisim.packets import ACCELERATION_FIELDS, BODY_FIELDS, STATE_FIELDS
 
 __all__ = ["BodyHandle", "check_keys", "declared_reads", "reads"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _ATTRIBUTE = "__unilab_reads__"
+_FIELDS: dict[str, tuple[slice, Source]] = {
+    name: (slice(*place), "pose" if name in ("pos_w", "quat_w") else "columns")
+    for name, place in BODY_FIELDS.items()
+}
 _PLAIN = (*STATE_FIELDS, *ACCELERATION_FIELDS)
 _NAMED = ("sensor", "body", "site", "substep")
 
@@ -72,17 +76,12 @@ class BodyHandle:
         self._kept = kept
 
     def _field(self, name: str) -> torch.Tensor:
-        is_pose = name in ("pos_w", "quat_w")
-        return self._kept.get(
-            (name, self._keys), lambda: torch.stack(self._parts(name), dim=1), of_pose=is_pose
-        )
+        return self._kept.side_by_side((name, self._keys), self._columns, *_FIELDS[name])
 
-    def _parts(self, name: str) -> list[torch.Tensor]:
-        start, stop = BODY_FIELDS[name]
-        return [
-            self._kept.view((name, key), lambda key=key: self._column(key)[:, start:stop])  # type: ignore[misc]
-            for key in self._keys
-        ]
+    def _columns(self) -> list[torch.Tensor]:
+        if not self._keys:
+            raise ValueError("a handle of no body and no site was read; name one that the entity has")
+        return [self._column(key) for key in self._keys]
 
     @property
     def pos_w(self) -> torch.Tensor:

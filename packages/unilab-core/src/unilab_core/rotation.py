@@ -50,18 +50,17 @@ def quat_apply_inverse(q: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 def turn(w: torch.Tensor, xyz: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Does what `quat_apply` does, for a quaternion in parts: (..., 1) and (..., 3)."""
-    # Doubled at the end, not at once: the sums do it. Doubling is exact but for what overflows, and products that are
-    # too small for full precision (subnormal) may differ in their last bits.
-    t = torch.linalg.cross(xyz, v)
-    turned: torch.Tensor = torch.add(torch.add(v, w * t, alpha=2), torch.linalg.cross(xyz, t), alpha=2)
+    # v + 2 w (xyz x v) + 2 xyz x (xyz x v), of which both products are one of xyz: four operators.
+    inner = torch.addcmul(torch.linalg.cross(xyz, v), w, v)
+    turned: torch.Tensor = torch.add(v, torch.linalg.cross(xyz, inner), alpha=2)
     return turned
 
 
 def turn_inverse(w: torch.Tensor, xyz: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Does what `quat_apply_inverse` does, for a quaternion in parts: (..., 1) and (..., 3)."""
-    # As `turn` by the conjugate, the signs moved into the order of the products: fewer operators.
-    t = torch.linalg.cross(v, xyz)
-    turned: torch.Tensor = torch.add(torch.add(v, w * t, alpha=2), torch.linalg.cross(t, xyz), alpha=2)
+    # As `turn` by the conjugate, the signs moved into the order of the products.
+    inner = torch.addcmul(torch.linalg.cross(v, xyz), w, v)
+    turned: torch.Tensor = torch.add(v, torch.linalg.cross(inner, xyz), alpha=2)
     return turned
 
 

@@ -28,6 +28,8 @@ class Staging:
         qvel: (N, V) float32; likewise.
         mask: (N,) bool, the rows being reset or written.
         model: The declared model fields.
+        is_reset: Whether a reset (or startup) is being staged, so that only joint, root and model values are defined.
+        changes: How often each part of the state that terms are shown has changed by what was staged, or dropped.
     """
 
     def __init__(
@@ -52,13 +54,10 @@ class Staging:
         self._written = False
         """Whether a step has admitted a write."""
         self._parts: set[Part] = set()
+        self.changes: dict[Part, int] = {"qpos": 0, "qvel": 0}
         self._phase: Literal["closed", "reset", "startup", "step"] = "closed"
+        self.is_reset = False
         self._present: dict[Part, torch.Tensor] = {}
-
-    @property
-    def is_reset(self) -> bool:
-        """Whether a reset (or startup) is being staged, so that only joint, root and model values are defined."""
-        return self._phase in ("reset", "startup")
 
     @property
     def shows_state(self) -> bool:
@@ -89,6 +88,7 @@ class Staging:
         self._ids = ids
         self.model.begin()
         self._phase = "startup" if startup else "reset"
+        self.is_reset = True
 
     def open_step(self, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
         """Lets events and commands of a step write; of the present state, what they write is copied when they do."""
@@ -98,13 +98,21 @@ class Staging:
         self._outside = None
         self._phase = "step"
 
+    def committed(self) -> None:
+        """Ends a step whose writes the columns now show: nothing of what terms are shown changes."""
+        self._parts.clear()
+        self.close()
+
     def close(self) -> None:
         """Ends any phase and drops what was not committed; idempotent."""
+        for part in self._parts:
+            self.changes[part] += 1
         self._ids = None
         self._present = {}
         self._written = False
         self._parts.clear()
         self._phase = "closed"
+        self.is_reset = False
 
     # ------------------------------------------------------------------ writing
 
@@ -204,6 +212,7 @@ class Staging:
 
     def write(self, part: Part, env_ids: torch.Tensor, columns: Index, values: torch.Tensor) -> None:
         """Stages checked values, (K, C) float32, of rows that `check_rows` admitted, (K,), and of C columns."""
+        self.changes[part] += 1
         if not isinstance(columns, slice):
             self._buffers[part][env_ids[:, None], columns] = values
             return

@@ -153,10 +153,10 @@ class Verdicts:
             torch.any(torch.stack(rows), dim=1, out=storage.by_rows)
         if single:
             torch.stack(single, out=storage.by_all)
-        read = iter(storage.facts.tolist() if full or flags else ())
-        finite = {name: next(read) if name in full else True for name in tensors}
-        by_rows, by_all = [next(read) for _ in rows], [next(read) for _ in single]
-        return finite, [by_rows.pop(0) if flag.ndim else by_all.pop(0) for flag in flags]
+        read: list[bool] = storage.facts.tolist() if full or flags else []
+        finite = dict.fromkeys(tensors, True) | dict(zip(full, read, strict=False))
+        by_rows, by_all = iter(read[len(full) :]), iter(read[len(full) + len(rows) :])
+        return finite, [next(by_rows if flag.ndim else by_all) for flag in flags]
 
     def prepare(self, tensors: int, rows: int = 0, single: int = 0) -> _Storage:
         """Makes the storage of verdicts on so many tensors and flags, (N,) and 0-d ones; once."""

@@ -18,7 +18,8 @@ COST = LearnerCost("counting", 24, 10.0, 20.0, 30.0, 4000.0)
 class PushedCfg(TorchEnvCfg):
     """Episodes of 10 steps.
 
-    `meddles`: something writes to the engine by another door than a step has. `moved`: the robot stands elsewhere than here.
+    `meddles`: something writes to the engine by another door than a step has. `moved`: the robot stands elsewhere than
+    here.
     """
 
     scene: SceneCfg = SceneCfg(entities={"robot": EntityCfg(spec=robot_spec)})

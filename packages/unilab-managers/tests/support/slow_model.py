@@ -1,6 +1,7 @@
 """What managers do, once more: one row at a time, in plain Python, from the contract and not from the code.
 
-Integers, booleans and timers are exact, sums are rounded to float32 after every operation, in the order of declaration.
+Integers, booleans and timers are exact; values are rounded to float32 after every operation, but the terms of a reward,
+added in the order of declaration, only when all are.
 Where a manager draws a number, the model takes the drawn one over after checking that it was allowed, and that it was
 drawn only where one was due.
 """
@@ -124,8 +125,8 @@ class Row:
             if weights[name] != 0.0:
                 value = f32(f32(values[index]) * f32(weights[name] * DT))
                 self.rewards[name] = f32(self.rewards[name] + value)
-                total = f32(total + value)
-        return max(total, f32(FLOOR * DT))
+                total += value
+        return max(f32(total), f32(FLOOR * DT))
 
     @property
     def done(self) -> bool:

@@ -13,8 +13,8 @@ class FrameRing:
     """The last `length` frames (L) of N rows with D columns each.
 
     All rows share one write head, so a push writes one frame and moves none. Every slot exists twice, L apart: the
-    frames from the oldest to the newest are then always one slice, and no index wraps around. A push costs three
-    operators (two of them views), `frames` one view, `at` three; memory is twice that of the frames.
+    frames from the oldest to the newest are then always one slice, and no index wraps around. A push costs two
+    operators (one of them a view), `frames` one view, `at` three; memory is twice that of the frames.
 
     A row has no count of its frames: `fill` writes all its slots. The frames before the first of an episode therefore
     equal that first one, and a lag that reaches beyond it finds it, never a frame of the episode before. Until a row
@@ -46,7 +46,10 @@ class FrameRing:
     def push(self, frame: torch.Tensor) -> None:
         """Stores a new frame of every row, (N, D) float32, in place of the oldest; the values are copied."""
         self._head = (self._head + 1) % self.length
-        self._cells[:, self._head :: self.length].copy_(frame.unsqueeze(1))
+        n, slots, dim = self._cells.shape
+        # Both slots at once, (2, N, D): one view, where a slice of the cells and a frame made to fit are two.
+        twins = self._cells.as_strided((2, n, dim), (self.length * dim, slots * dim, 1), self._head * dim)
+        twins.copy_(frame)
 
     def fill(self, env_ids: torch.Tensor, frame: torch.Tensor) -> None:
         """Makes every frame of the rows `env_ids`, (K,) int64, equal to their row of `frame`, (K, D) float32."""

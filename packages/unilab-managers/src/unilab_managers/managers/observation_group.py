@@ -10,6 +10,7 @@ import torch
 from unilab_core.env import TorchEnv
 from unilab_managers.buffers import FrameRing
 from unilab_managers.cfg.observations import ObservationGroupCfg
+from unilab_managers.managers.observation_frame import ObservationFrame
 from unilab_managers.managers.observation_pipeline import ObservationPipeline
 
 __all__ = ["GroupColumn", "ObservationGroup"]
@@ -31,7 +32,10 @@ class ObservationGroup:
         published: (N, width) float32: what was computed last; rewritten in place.
     """
 
-    row_settings: ClassVar[tuple[str, ...]] = ("_by_term", "_lengths", "_order", "_first", "_is_in_order")
+    row_settings: ClassVar[tuple[str, ...]] = (
+        *("_by_term", "_lengths", "_is_in_order", "_kept", "_plain"),
+        *("_order", "_first"),
+    )
 
     def __init__(
         self, cfg: ObservationGroupCfg, pipelines: Sequence[ObservationPipeline], env: TorchEnv
@@ -40,16 +44,19 @@ class ObservationGroup:
         self.pipelines = list(pipelines)
         self._lengths = [cfg.history_of(pipe.name) for pipe in pipelines]
         self._by_term = cfg.flatten_history_dim
-        self.published = torch.zeros(env.num_envs, len(list(self.columns())), device=env.device)
-        self._ring: FrameRing | None = None
+        has_history = [length > 1 for length in self._lengths]
+        self._frame = ObservationFrame(self.pipelines, has_history, env)
+        num_kept = sum(pipe.width for pipe, kept in zip(pipelines, has_history, strict=True) if kept)
         longest = max(self._lengths, default=1)
-        if longest > 1:
-            widths = [pipe.width for pipe, length in self._with_lengths() if length > 1]
-            self._ring = FrameRing(env.num_envs, longest, sum(widths), env.device)
-            order, first = self._sources(self._ring)
-            self._order = torch.tensor(order, device=env.device)
-            self._first = torch.tensor(first, device=env.device)
-            self._is_in_order = order == list(range(len(order)))
+        order, first = self._sources(num_kept, longest)
+        self._is_in_order = order == list(range(len(order)))
+        self._order = torch.tensor(order, dtype=torch.int64, device=env.device)
+        self._first = torch.tensor(first, dtype=torch.int64, device=env.device)
+        frame = self._frame.values
+        self._kept, self._plain = frame[:, :num_kept], frame[:, num_kept:]  # views, made once
+        self._ring = FrameRing(env.num_envs, longest, num_kept, env.device) if num_kept else None
+        as_it_is = self._ring is None and self._is_in_order
+        self.published = frame if as_it_is else torch.zeros(env.num_envs, len(order), device=env.device)
 
     def columns(self) -> Iterator[GroupColumn]:
         """Yields where each published column comes from, in order."""
@@ -63,39 +70,32 @@ class ObservationGroup:
             for column in range(self.pipelines[term].width):
                 yield GroupColumn(term, age, column)
 
-    def _with_lengths(self) -> Iterator[tuple[ObservationPipeline, int]]:
-        return zip(self.pipelines, self._lengths, strict=True)
-
-    def _sources(self, ring: FrameRing) -> tuple[list[int], list[int]]:
+    def _sources(self, num_kept: int, longest: int) -> tuple[list[int], list[int]]:
         """Returns where each published column is found: in a step, and when rows begin.
 
-        In a step the columns lie in the ring's frames, oldest first, followed by the terms without a history; when
-        rows begin, in one frame followed by those terms.
+        In a step the columns lie in the ring's frames of `num_kept` columns, oldest first, followed by the terms
+        without a history: so the end of it is the newest frame, which alone is there when rows begin.
         """
-        starts, kept, plain = [], 0, 0
-        for pipe, length in self._with_lengths():
-            starts.append(kept if length > 1 else plain)
-            kept, plain = (kept + pipe.width, plain) if length > 1 else (kept, plain + pipe.width)
         order, first = [], []
         for term, age, column in self.columns():
-            has_history, place = self._lengths[term] > 1, starts[term] + column
-            order.append(place + (ring.length - 1 - age if has_history else ring.length) * ring.dim)
-            first.append(place if has_history else place + ring.dim)
+            place = self._frame.starts[term] + column
+            first.append(place)
+            order.append(place + (longest - 1 - age) * num_kept)
         return order, first
 
     def advance(self) -> None:
         """Lets one step pass for every row: evaluates the terms and publishes what they show."""
-        values = [pipe.advance() for pipe in self.pipelines]
-        if self._ring is None:
-            torch.cat(values, dim=1, out=self.published)
-            return
-        kept, plain = self._split(values)
-        self._ring.push(_side_by_side(kept))
-        found = _side_by_side([self._ring.frames().flatten(1), *plain])
-        if self._is_in_order:
-            self.published.copy_(found)
-        else:
+        self._frame.advance()
+        found = self._frame.values
+        if self._ring is not None:
+            self._ring.push(self._kept)
+            found = self._ring.frames().flatten(1)
+            if self._plain.shape[1]:
+                found = torch.cat([found, self._plain], dim=1)
+        if not self._is_in_order:
             torch.index_select(found, 1, self._order, out=self.published)
+        elif found is not self.published:
+            self.published.copy_(found)
 
     def begin(self, ids: torch.Tensor) -> torch.Tensor:
         """Begins the episodes of the rows `ids`, (K,) int64 ascending: their first frame fills their history.
@@ -103,21 +103,12 @@ class ObservationGroup:
         Returns:
             What they are shown, (K, width) float32, fresh; published as well.
         """
-        values = [pipe.begin(ids) for pipe in self.pipelines]
-        if self._ring is None:
-            rows = torch.cat(values, dim=1)
-        else:
-            kept, plain = self._split(values)
-            frame = _side_by_side(kept)
-            self._ring.fill(ids, frame)
-            rows = _side_by_side([frame, *plain]).index_select(1, self._first)
+        frame = self._frame.begin(ids)
+        if self._ring is not None:
+            self._ring.fill(ids, frame[:, : self._ring.dim])
+        rows = frame.index_select(1, self._first)
         self.published[ids] = rows
         return rows
-
-    def _split(self, values: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Returns the values of the terms with a history, and of those without."""
-        pairs = list(zip(values, self._lengths, strict=True))
-        return [v for v, length in pairs if length > 1], [v for v, length in pairs if length == 1]
 
     def labels(self) -> tuple[str, ...]:
         """Returns a label per column: `term[column]`, and `term[column][t-2]` where there is a history."""
@@ -132,7 +123,3 @@ class ObservationGroup:
         """Returns the unit of each column, before scale."""
         units = [pipe.column_units() for pipe in self.pipelines]
         return tuple(units[term][column] for term, _, column in self.columns())
-
-
-def _side_by_side(parts: list[torch.Tensor]) -> torch.Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)

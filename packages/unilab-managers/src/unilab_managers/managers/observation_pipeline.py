@@ -1,4 +1,4 @@
-"""One observation term on its way into a group: compute, noise, clip, scale, delay."""
+"""One observation term with its settings, checked: what its group does with the columns it computes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ class ObservationPipeline:
         name: The term's name.
         width: D, the columns of one frame.
         noise: Its noise; None if there is none, or if the group goes without.
+        clip: Lowest and highest value that it is shown with, before scale; None: any.
+        scale: () or (D,) float32 factor; None: 1.
     """
 
-    row_settings: ClassVar[tuple[str, ...]] = ("name", "width", "_clip", "_scale")
+    row_settings: ClassVar[tuple[str, ...]] = ("name", "width", "clip", "scale")
 
     def __init__(self, term: BoundTerm, env: TorchEnv, *, corrupt: bool) -> None:
         """Evaluates the term once to learn its width; draws nothing and leaves no trace.
@@ -47,8 +49,8 @@ class ObservationPipeline:
         self.column_units()
         noise = self._make_noise(cfg)  # made in any case: a wrong setting is wrong without corruption too
         self.noise = noise if corrupt else None
-        self._clip = cfg.clip
-        self._scale = self._column_scale(cfg.scale)
+        self.clip = cfg.clip
+        self.scale = self._column_scale(cfg.scale)
         self._delay = self._make_delay(cfg)
 
     def _probe(self) -> torch.Tensor:
@@ -62,7 +64,7 @@ class ObservationPipeline:
         registry = RowStateRegistry(roots, n, stop=(TorchEnv, ManagerBase))
         saved = registry.save(torch.arange(n, device=self._env.device))
         before = registry.state_dict()
-        values = self._evaluate()
+        values = self.evaluate()
         after = registry.state_dict()
         registry.restore(saved)
         changed = [
@@ -141,45 +143,48 @@ class ObservationPipeline:
         if self._delay is not None:
             self._delay.reset(ids)
 
-    def advance(self) -> torch.Tensor:
-        """Lets one step pass; returns what the rows are shown, (N, D) float32, to be read only."""
-        values = self._process(self._evaluate(), None)
-        if self._delay is None:
-            return values
-        self._delay.push(values)
-        return self._delay.read()
+    def evaluate(self) -> torch.Tensor:
+        """Returns what the term computes, (N, D) float32, checked; to be read only.
 
-    def begin(self, ids: torch.Tensor) -> torch.Tensor:
-        """Returns the first frame of the rows `ids`, (K, D) float32, undelayed; no other row advances."""
-        values = self._process(self._evaluate()[ids], ids)
-        if self._delay is not None:
-            self._delay.fill(ids, values)
-        return values
-
-    def _evaluate(self) -> torch.Tensor:
+        Raises:
+            ConfigError: It is of another dtype or shape; names the term.
+        """
         with named(self._term.label):
             values = self._term()
         return check_value(values, self._term.label, torch.float32, self._env.num_envs, columns=True)
 
-    def _process(self, values: torch.Tensor, ids: torch.Tensor | None) -> torch.Tensor:
-        if self.noise is not None:
-            values = self._add_noise(self.noise, values, ids)
-        if self._clip is not None:
-            values = values.clamp(*self._clip)
-        if self._scale is not None:
-            values = values * self._scale
-        return values
+    def add_noise(self, values: torch.Tensor, ids: torch.Tensor | None) -> None:
+        """Gives `values` the noise of the term, in place: (N, D) float32, or (K, D) of the rows `ids`.
 
-    def _add_noise(self, noise: NoiseModel, values: torch.Tensor, ids: torch.Tensor | None) -> torch.Tensor:
+        Raises:
+            ConfigError: The noise returned something else; names the term and the noise.
+        """
+        assert self.noise is not None
         with named(self._term.label):
-            noisy: Any = noise.apply(values, ids)
-        if isinstance(noisy, torch.Tensor) and noisy.shape == values.shape and noisy.dtype == values.dtype:
-            return noisy
-        got = f"{noisy.dtype} {tuple(noisy.shape)}" if torch.is_tensor(noisy) else type(noisy).__name__
-        raise ConfigError(
-            f"{self._term.label}: {type(noise).__name__}.apply returned {got}, "
-            f"expected {values.dtype} {tuple(values.shape)}"
-        )
+            noisy: Any = self.noise.apply(values, ids)
+        if not torch.is_tensor(noisy) or noisy.shape != values.shape or noisy.dtype != values.dtype:
+            got = f"{noisy.dtype} {tuple(noisy.shape)}" if torch.is_tensor(noisy) else type(noisy).__name__
+            raise ConfigError(
+                f"{self._term.label}: {type(self.noise).__name__}.apply returned {got}, "
+                f"expected {values.dtype} {tuple(values.shape)}"
+            )
+        values.copy_(noisy)
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether rows are shown frames of some steps ago."""
+        return self._delay is not None
+
+    def delay(self, values: torch.Tensor) -> None:
+        """Lets one step pass that brings `values`, (N, D) float32; replaces them by those that arrive in it."""
+        assert self._delay is not None
+        self._delay.push(values)
+        values.copy_(self._delay.read())
+
+    def begin_delay(self, ids: torch.Tensor, values: torch.Tensor) -> None:
+        """Begins the episodes of the rows `ids` with `values`, (K, D) float32, which they are shown at once."""
+        assert self._delay is not None
+        self._delay.fill(ids, values)
 
 
 def _equal(a: Any, b: Any) -> bool:  # noqa: ANN401 - values of a state

@@ -22,7 +22,10 @@ class RewardManager(ManagerBase):
     A term of weight 0 is checked at construction and not evaluated afterwards.
     """
 
-    row_settings: ClassVar[tuple[str, ...]] = ("_dt", "_floor", "_full_episode", "_unused", "_columns")
+    row_settings: ClassVar[tuple[str, ...]] = (
+        *("_dt", "_floor", "_full_episode", "_unused"),
+        *("_running", "_total"),
+    )
     row_records: ClassVar[tuple[str, ...]] = ("_weights",)
 
     def __init__(
@@ -48,11 +51,12 @@ class RewardManager(ManagerBase):
         # A log entry is the episode's mean rate, so that a fully earned term of weight 1 shows 1.0.
         self._full_episode = env.max_episode_length * self._dt
         self._weights = {name: cfg.weight for name, cfg in terms.items()}
-        # One column per term: what it added in this step, and over the episode.
-        self._values = torch.zeros(n, len(terms), device=device)
-        self._columns = self._values.unbind(dim=1)  # views, made once
+        # One column per term, each of one piece: what it added in this step, also with the terms before it, and over
+        # the episode.
+        self._values = torch.zeros(len(terms), n, device=device).t()
+        self._running = torch.zeros(max(1, len(terms)), n, device=device).t()
         self._sums = torch.zeros_like(self._values)
-        self._total = torch.zeros(n, device=device)
+        self._total = self._running[:, -1]  # a view, made once
         self._scales = torch.tensor([cfg.weight * self._dt for cfg in terms.values()], device=device)
         self._unused = torch.zeros(n, device=device)
 
@@ -92,18 +96,14 @@ class RewardManager(ManagerBase):
                 for name, weight in self._weights.items()
             ]
             # Through a new tensor: a term may return a view of what it added in the last step.
-            torch.mul(torch.stack(values, dim=1), self._scales, out=self._values)
-            first, *others = self._columns
-            if others:  # one after the other: a sum of rows has no fixed order
-                torch.add(first, others.pop(0), out=self._total)
-            else:
-                self._total.copy_(first)
-            for column in others:
-                self._total += column
+            torch.mul(torch.stack(values).t(), self._scales, out=self._values)
+            # In the order of declaration, whatever rows are beside: a plain sum does not promise that. On the CPU it
+            # runs in float64 and is rounded to float32 once per column.
+            torch.cumsum(self._values, dim=1, out=self._running)
             self._sums += self._values
         if self._floor is not None:
-            # The difference is zero, or NaN where the sum is not finite: a floor must not hide that.
-            torch.add(self._total.clamp(min=self._floor), self._total - self._total, out=self._total)
+            # Nothing times the sum is nothing, or NaN where it is not finite: a floor must not hide that.
+            torch.add(self._total.clamp(min=self._floor), self._total, alpha=0, out=self._total)
         return self._total
 
     def term_values(self) -> dict[str, torch.Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Literal, get_args
 
 import torch
@@ -29,6 +30,7 @@ Range = tuple[float, float]
 Distribution = Literal["uniform", "log_uniform"]
 Operation = Literal["add", "scale", "abs"]
 Sharing = Literal["per_element", "shared"]
+_NONE = (0.0, 0.0)
 
 
 def check_positive(**values: float) -> None:
@@ -99,15 +101,17 @@ def sample_components(
 
     Every column is drawn, row by row, so that what one component says does not change another's numbers.
     """
-    draws = rng.uniform(0.0, 1.0, (count, len(keys)))
-    for column, key in zip(draws.unbind(dim=1), keys, strict=True):
-        if key not in ranges:
-            column.zero_()
-            continue
-        low, high = ranges[key]
-        # Scalars: a tensor of bounds would be copied from the host in the middle of a step.
-        column.mul_(high - low).add_(low)
-    return draws
+    limits = tuple((float(low), float(high)) for low, high in (ranges.get(key, _NONE) for key in keys))
+    width, low = _width_and_low(limits, rng.device)
+    return rng.uniform(0.0, 1.0, (count, len(keys))).mul_(width).add_(low)
+
+
+@lru_cache(maxsize=64)
+def _width_and_low(limits: tuple[Range, ...], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns (C,) float32 each; kept, for numbers are copied to a device and a step must not wait for that."""
+    with torch.inference_mode(False):  # a tensor of that mode would be of no use outside of it
+        width = torch.tensor([high - low for low, high in limits], device=device)
+        return width, torch.tensor([low for low, _ in limits], device=device)
 
 
 def combine(values: torch.Tensor, draws: torch.Tensor, operation: Operation) -> torch.Tensor:

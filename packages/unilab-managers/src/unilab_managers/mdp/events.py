@@ -178,11 +178,11 @@ def reset_root_state_uniform(
     offsets = sample_components(env.rng, pose_range, _POSE, env_ids.numel())
     turned = quat_mul(data.root_quat_w[env_ids], quat_from_euler(offsets[:, 3:]))
     # The velocity first: writing the pose keeps the world velocity and so changes its numbers.
-    linear, angular = data.root_lin_vel_w[env_ids], data.root_ang_vel_w[env_ids]
+    linear, angular = _velocity_plus_draws(env, env_ids, velocity_range, data)
     pose = torch.cat([data.root_pos_w[env_ids] + offsets[:, :3], turned], dim=1)
     data.write_root_pose(pose, env_ids)
-    speed = sample_components(env.rng, velocity_range, _POSE, env_ids.numel())
-    data.write_root_velocity(linear + speed[:, :3], angular + speed[:, 3:], env_ids)
+    if velocity_range:
+        data.write_root_velocity(linear, angular, env_ids)
 
 
 def push_root(
@@ -205,9 +205,22 @@ def push_root(
     """
     check_components("velocity_range", velocity_range, _POSE)
     data = _free_root(env, asset_cfg)
-    kick = sample_components(env.rng, velocity_range, _POSE, env_ids.numel())
-    linear, angular = data.root_lin_vel_w[env_ids] + kick[:, :3], data.root_ang_vel_w[env_ids] + kick[:, 3:]
-    data.write_root_velocity(linear, angular, env_ids)
+    linear, angular = _velocity_plus_draws(env, env_ids, velocity_range, data)
+    if velocity_range:
+        data.write_root_velocity(linear, angular, env_ids)
+
+
+def _velocity_plus_draws(
+    env: ManagerBasedRlEnv, env_ids: torch.Tensor, velocity_range: Mapping[str, Range], data: EntityData
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Returns the root's velocity in the world plus draws, (K, 3) m/s and (K, 3) rad/s; None: no component is named."""
+    draws = sample_components(env.rng, velocity_range, _POSE, env_ids.numel())
+    linear = angular = None
+    if not velocity_range.keys().isdisjoint(_LINEAR):
+        linear = data.root_lin_vel_w[env_ids] + draws[:, :3]
+    if not velocity_range.keys().isdisjoint(_ANGULAR):
+        angular = data.root_ang_vel_w[env_ids] + draws[:, 3:]
+    return linear, angular
 
 
 def _free_root(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg) -> EntityData:

@@ -27,10 +27,11 @@ class NoiseModel:
     def apply(self, values: torch.Tensor, env_ids: torch.Tensor | None = None) -> torch.Tensor:
         """Returns `values` with noise, of the same shape, to be read only; never changes `values`.
 
-        Called once per step for all rows, and once per reset for the rows that were reset.
+        Called once per step for all rows, and once per reset for the rows that were reset; the terms of the group are
+        all computed before.
 
         Args:
-            values: (N, D) float32; (K, D) if `env_ids` is given.
+            values: (N, D) float32; (K, D) if `env_ids` is given. They are rewritten after the call: keep a copy.
             env_ids: (K,) int64 ascending: whose values these are. None for all rows.
         """
         raise NotImplementedError(f"{type(self).__name__} does not implement apply()")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar, Literal
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Literal, final
 
 import torch
 from pydantic import model_validator
@@ -12,20 +12,17 @@ from unilab_core.errors import ConfigError
 from unilab_core.rng import EnvRng
 from unilab_managers.noise.model import NoiseModel, NoiseModelCfg
 
-__all__ = ["ConstantNoiseCfg", "GaussianNoiseCfg", "NoiseCfg", "UniformNoiseCfg"]
+__all__ = ["ColumnNoise", "ConstantNoiseCfg", "GaussianNoiseCfg", "NoiseCfg", "UniformNoiseCfg"]
 
 Numbers = float | tuple[float, ...]
 Operation = Literal["add", "scale", "abs"]
+Draw = Callable[..., torch.Tensor]
 
 
-def _replace(values: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    return noise.expand_as(values)
-
-
-_COMBINE: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "add": torch.add,
-    "scale": torch.mul,
-    "abs": _replace,
+_IN_PLACE: dict[Operation, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "add": torch.Tensor.add_,
+    "scale": torch.Tensor.mul_,
+    "abs": torch.Tensor.copy_,
 }
 
 
@@ -36,50 +33,64 @@ class NoiseCfg(NoiseModelCfg):
     """`value + noise`, `value * noise`, or `noise` alone."""
 
     def _columns(self, name: str, dim: int, device: torch.device | str) -> torch.Tensor:
-        """Returns a field as () or (dim,) float32."""
+        """Returns a field as (dim,) float32."""
         value: Numbers = getattr(self, name)
         if isinstance(value, tuple) and len(value) != dim:
             raise ConfigError(f"{name} has {len(value)} numbers, expected {dim}")
-        return torch.tensor(value, dtype=torch.float32, device=device)
+        return torch.tensor(value, dtype=torch.float32, device=device).expand(dim).clone()
 
 
-class _Constant(NoiseModel):
-    """The same noise in every step."""
+@final
+class ColumnNoise(NoiseModel):
+    """Noise without memory, `offset + width * unit`: columns that do not know of each other.
 
-    row_settings: ClassVar[tuple[str, ...]] = ("_noise",)
+    So terms whose noise is of one kind can be given theirs by one model, as one block of columns.
 
-    def __init__(self, noise: torch.Tensor, operation: Operation) -> None:
-        self._noise = noise
-        self._combine = _COMBINE[operation]
+    Attributes:
+        kind: What models must share to be put side by side: how units are drawn, what is done with the noise, and
+            whose draws they are.
+    """
 
-    def apply(self, values: torch.Tensor, env_ids: torch.Tensor | None = None) -> torch.Tensor:
-        return self._combine(values, self._noise)
-
-
-class _Drawn(NoiseModel):
-    """`offset + width * unit`, where `unit` is drawn anew for every value in every call."""
-
-    row_settings: ClassVar[tuple[str, ...]] = ("_offset", "_width")
+    row_settings: ClassVar[tuple[str, ...]] = ("kind", "_offset", "_width")
 
     def __init__(
-        self,
-        draw: Callable[..., torch.Tensor],
-        offset: torch.Tensor,
-        width: torch.Tensor,
-        operation: Operation,
-        rng: EnvRng,
+        self, draw: Draw | None, offset: torch.Tensor, width: torch.Tensor, operation: Operation, rng: EnvRng
     ) -> None:
-        self._draw = draw
+        """Draws nothing yet.
+
+        Args:
+            draw: Draws a unit for every value in every call; None: the noise is `offset`, always.
+            offset: (D,) float32.
+            width: (D,) float32.
+            operation: See `NoiseCfg`.
+            rng: What to draw from.
+        """
+        self.kind = (draw, operation, rng)
         self._offset = offset
         self._width = width
-        self._combine = _COMBINE[operation]
-        self._rng = rng
+
+    @classmethod
+    def side_by_side(cls, models: Sequence[ColumnNoise]) -> ColumnNoise:
+        """Returns the noise of the columns of all `models`, which are of one kind, in their order."""
+        draw, operation, rng = models[0].kind
+        offset = torch.cat([model._offset for model in models])
+        return cls(draw, offset, torch.cat([model._width for model in models]), operation, rng)
 
     def apply(self, values: torch.Tensor, env_ids: torch.Tensor | None = None) -> torch.Tensor:
-        generator = self._rng.generator
-        unit = self._draw(values.shape, generator=generator, dtype=values.dtype, device=values.device)
-        # One operator for the shift and the stretch: `EnvRng.uniform` would take three.
-        return self._combine(values, torch.addcmul(self._offset, unit, self._width))
+        """Returns the values with noise, fresh; see `NoiseModel`."""
+        noisy = values.clone()
+        self.apply_in_place(noisy)
+        return noisy
+
+    def apply_in_place(self, values: torch.Tensor, env_ids: torch.Tensor | None = None) -> None:
+        """Gives (N, D) or (K, D) float32 their noise; draws row by row."""
+        draw, operation, rng = self.kind
+        noise = self._offset
+        if draw is not None:
+            unit = draw(values.shape, generator=rng.generator, dtype=values.dtype, device=values.device)
+            # One operator for the shift and the stretch: `EnvRng.uniform` would take three.
+            noise = torch.addcmul(self._offset, unit, self._width)
+        _IN_PLACE[operation](values, noise)
 
 
 class UniformNoiseCfg(NoiseCfg):
@@ -100,7 +111,7 @@ class UniformNoiseCfg(NoiseCfg):
     def make(self, num_envs: int, dim: int, device: torch.device | str, rng: EnvRng) -> NoiseModel:
         """Returns uniform noise of `dim` columns; see `NoiseModelCfg`."""
         low, high = self._columns("n_min", dim, device), self._columns("n_max", dim, device)
-        return _Drawn(torch.rand, low, high - low, self.operation, rng)
+        return ColumnNoise(torch.rand, low, high - low, self.operation, rng)
 
 
 class GaussianNoiseCfg(NoiseCfg):
@@ -118,7 +129,7 @@ class GaussianNoiseCfg(NoiseCfg):
     def make(self, num_envs: int, dim: int, device: torch.device | str, rng: EnvRng) -> NoiseModel:
         """Returns Gaussian noise of `dim` columns; see `NoiseModelCfg`."""
         mean, std = self._columns("mean", dim, device), self._columns("std", dim, device)
-        return _Drawn(torch.randn, mean, std, self.operation, rng)
+        return ColumnNoise(torch.randn, mean, std, self.operation, rng)
 
 
 class ConstantNoiseCfg(NoiseCfg):
@@ -128,4 +139,5 @@ class ConstantNoiseCfg(NoiseCfg):
 
     def make(self, num_envs: int, dim: int, device: torch.device | str, rng: EnvRng) -> NoiseModel:
         """Returns constant noise of `dim` columns; see `NoiseModelCfg`."""
-        return _Constant(self._columns("bias", dim, device), self.operation)
+        bias = self._columns("bias", dim, device)
+        return ColumnNoise(None, bias, torch.zeros_like(bias), self.operation, rng)
