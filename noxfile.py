@@ -22,6 +22,8 @@ CLOSURES = {  # the layers that an installation holds, without and with what its
     "unilab-tasks": {"unisim", "unilab-core", "unilab-managers", "unilab-tasks"},
 }
 TEST_CLOSURES = CLOSURES | {"unilab-tasks": set(PACKAGES)}
+ALSO_TESTED = {"unilab-tasks": ["scripts/tests/test_benchmarks.py"]}
+"""Tests beside those of a package that need what its environment holds."""
 COVERED = {"unilab-managers": ("buffers", "managers", "noise")}
 """Folders of a package that its tests must cover to `COVERAGE` percent, lines and branches each."""
 COVERAGE = 95.0
@@ -107,6 +109,8 @@ def types(session: nox.Session) -> None:
     """Static types, strict, with every extra installed."""
     sync(session, "--all-packages", "--all-extras", "--group", "types")
     session.run("mypy", *SOURCES, "examples/downstream/src", "scripts", "dev.py", *session.posargs)
+    # What runs beside a peer, in sides/, is typed by what that peer's environment holds.
+    session.run("mypy", *map(str, sorted(Path("benchmarks").glob("*.py"))))
 
 
 @nox.session
@@ -118,7 +122,8 @@ def tests(session: nox.Session, package: str) -> None:
     if package in COVERED and not session.posargs:  # some tests alone cover little
         covered(session, package)
     else:
-        session.run("pytest", f"packages/{package}/tests", *ON_ALL_CORES, *session.posargs, env=QUIET)
+        paths = (f"packages/{package}/tests", *ALSO_TESTED.get(package, ()))
+        session.run("pytest", *paths, *ON_ALL_CORES, *session.posargs, env=QUIET)
 
 
 def covered(session: nox.Session, package: str) -> None:

@@ -207,6 +207,8 @@ def test_offsets_of_the_benchmark_are_those_of_the_task():
     [
         (["mjlab", "--integrator", "rk4"], "mjlab has no rk4"),
         (["unilab", "--device", "cuda:0"], "UniLab is measured on the CPU"),
+        (["mjlab", "--no-body-state"], "leave it out"),
+        (["unilab", "--output", "no/such/folder.json"], "there is no folder 'no/such'; make it first"),
         (["unilab", "--pairs", "5"], "at least 6 pairs"),
         (["unilab", "--num-envs", "0"], "positive numbers"),
     ],
