@@ -158,6 +158,16 @@ def test_bodies_stand_side_by_side_wherever_their_columns_lie():
         assert [fields[0]._is_view() for fields in first] == [False, False, True, True]
 
 
+def test_what_is_kept_of_bodies_is_rewritten_wherever_their_columns_lie():
+    with Scattered(2, gravity=-9.81) as env:
+        env.reset()
+        env.step(torch.full((2, 2), 0.5))
+        kept = list(env.fields())
+        env.step(torch.full((2, 2), 0.5))
+        for before, now in zip(kept, env.fields(), strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(before, now, strict=True))
+
+
 def kept_reads():
     """What keeps values, and the versions of its columns, with a step open in which row 1 may be written."""
     io = SimpleNamespace(serves_step=True, version=1, pose_version=1)

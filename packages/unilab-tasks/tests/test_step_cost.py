@@ -22,8 +22,12 @@ TASK = "velocity-flat-quadruped"
 LIMIT = 110
 TERM_BODIES = ("unilab_managers.mdp.", "unilab_tasks.")
 """Modules whose functions are bodies of terms, `NO_BODIES` aside."""
-NO_BODIES = ("unilab_managers.mdp._sampling",)
-"""How event terms draw, which several share."""
+NO_BODIES = (
+    "unilab_managers.mdp._sampling",
+    "unilab_managers.mdp.action_history",
+    "unilab_managers.mdp.feet",
+)
+"""How event terms draw, and what the environment tracks, which several terms share."""
 HELPERS = ("unilab_core.rotation",)
 """Arithmetic on behalf of whoever calls it."""
 PHASES = {
@@ -43,7 +47,8 @@ class OperatorCount(TorchDispatchMode):
     """Counts the operators of a block, views included, by whose they are.
 
     An operator belongs to the innermost function of this project that calls it, `HELPERS` aside: what a term asks of
-    others, such as a velocity in the robot's frame, is theirs, and only what the term's own function does is its body.
+    others, such as a velocity in the robot's frame, is theirs, and only what is done in the modules of terms is a body:
+    by the term's own function, or by one that it is split into.
 
     Attributes:
         bodies: How many belong to bodies of terms.

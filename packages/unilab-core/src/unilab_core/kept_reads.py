@@ -36,7 +36,7 @@ class KeptReads:
             _SOURCES, nothing
         )
         self._views: dict[Hashable, torch.Tensor] = {}
-        self._blocks: dict[Hashable, torch.Tensor | list[torch.Tensor]] = {}
+        self._blocks: dict[Hashable, torch.Tensor | Callable[[], torch.Tensor]] = {}
 
     def get(
         self, key: Hashable, compute: Callable[[], torch.Tensor], source: Source = "columns"
@@ -87,10 +87,10 @@ class KeptReads:
     def side_by_side(
         self, key: Hashable, columns: Callable[[], list[torch.Tensor]], part: slice, source: Source
     ) -> torch.Tensor:
-        """Returns a part of each of K columns, (N, K, width), to be read only.
+        """Returns a part of each of K columns, (N, K, width), to be read only; what changes them rewrites it.
 
-        It is a view that follows what it shows where the columns lie as far apart as each other, as in a packet, and
-        otherwise put together when they have changed.
+        It is a view of the columns where they lie as far apart as each other, as in a packet, and otherwise one tensor
+        that is filled anew when they have changed: what somebody keeps of it must not depend on where columns lie.
 
         Args:
             key: What it is.
@@ -104,11 +104,16 @@ class KeptReads:
         if block is None:
             found = columns()
             view = _even_view(found, part)
-            block = self._blocks[key] = _parts(found, part) if view is None else view
-        if isinstance(block, torch.Tensor):
-            return block
-        parts = block
-        return self.get(key, lambda: torch.stack(parts, dim=1), source)
+            block = self._blocks[key] = _stacking(_parts(found, part)) if view is None else view
+        return block if isinstance(block, torch.Tensor) else self.get(key, block, source)
+
+
+def _stacking(parts: list[torch.Tensor]) -> Callable[[], torch.Tensor]:
+    """Returns what puts parts, (N, width) each, into one tensor, always the same one."""
+    first = parts[0]
+    with torch.inference_mode(False):  # autograd would refuse it later
+        stacked = torch.empty((first.shape[0], len(parts), first.shape[1]), device=first.device)
+    return lambda: torch.stack(parts, dim=1, out=stacked)
 
 
 def _parts(columns: list[torch.Tensor], part: slice) -> list[torch.Tensor]:

@@ -61,7 +61,10 @@ def declared_reads(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 class BodyHandle:
-    """World pose and velocity of K bodies or sites; making the handle reads nothing, reading a field does."""
+    """World pose and velocity of K bodies or sites; making the handle reads nothing, reading a field does.
+
+    A field is rewritten when the state changes: clone what a later step needs.
+    """
 
     def __init__(self, column: Callable[[str], torch.Tensor], keys: Sequence[str], kept: KeptReads) -> None:
         """Remembers where the columns come from.
@@ -85,20 +88,20 @@ class BodyHandle:
 
     @property
     def pos_w(self) -> torch.Tensor:
-        """(N, K, 3) position of the frame in the world, m; to be read only."""
+        """(N, K, 3) position of the frame in the world, m; to be read only, rewritten by the next step."""
         return self._field("pos_w")
 
     @property
     def quat_w(self) -> torch.Tensor:
-        """(N, K, 4) orientation in the world, wxyz; to be read only."""
+        """(N, K, 4) orientation in the world, wxyz; likewise."""
         return self._field("quat_w")
 
     @property
     def lin_vel_w(self) -> torch.Tensor:
-        """(N, K, 3) velocity of the frame's origin in the world, m/s; to be read only."""
+        """(N, K, 3) velocity of the frame's origin in the world, m/s; likewise."""
         return self._field("lin_vel_w")
 
     @property
     def ang_vel_w(self) -> torch.Tensor:
-        """(N, K, 3) angular velocity in the world, rad/s; to be read only."""
+        """(N, K, 3) angular velocity in the world, rad/s; likewise."""
         return self._field("ang_vel_w")

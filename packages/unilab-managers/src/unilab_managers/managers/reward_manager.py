@@ -97,8 +97,8 @@ class RewardManager(ManagerBase):
             ]
             # Through a new tensor: a term may return a view of what it added in the last step.
             torch.mul(torch.stack(values).t(), self._scales, out=self._values)
-            # In the order of declaration, whatever rows are beside: a plain sum does not promise that. On the CPU it
-            # runs in float64 and is rounded to float32 once per column.
+            # On the CPU in the order of declaration, whatever rows are beside, which a plain sum does not promise: in
+            # float64, rounded to float32 once per column. CUDA promises no order of either.
             torch.cumsum(self._values, dim=1, out=self._running)
             self._sums += self._values
         if self._floor is not None:
