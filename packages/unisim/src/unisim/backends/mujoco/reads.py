@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import mujoco
 import numpy as np
@@ -17,6 +18,20 @@ Array = np.ndarray[Any, Any]
 
 _HELD = ("sensordata", *ACCELERATION_FIELDS)
 """Fields of the engine whose values no forward of the present state brings back."""
+
+
+class _Frames(NamedTuple):
+    """Bodies or sites that stand side by side in a packet."""
+
+    columns: slice
+    pos: str
+    quat: str
+    elements: Array
+    """(F,) which of the engine's bodies or sites."""
+    bodies: Array
+    """(F,) the bodies that they are fixed to."""
+    roots: Array
+    """(F,) the roots of the trees of these."""
 
 
 class BatchReads:
@@ -44,6 +59,7 @@ class BatchReads:
         self._engine: dict[str, Array] = {name: batch.bind(name) for name in _HELD}
         self._held: dict[str, Array] | None = None
         self._outputs: dict[str, Array] = {}
+        self._frames: WeakKeyDictionary[ReadLayout, list[_Frames]] = WeakKeyDictionary()
         columns = [range(s.start, s.start + s.dim) for s in layout.sensors if s.stage != "acceleration"]
         self._fresh_columns = np.array([c for run in columns for c in run], dtype=np.int64)
         self._substep = [find(layout.sensors, name, "sensor") for name in substep_sensors]
@@ -136,13 +152,10 @@ class BatchReads:
                 columns[:] = self._last("sensordata")[rows, sensor.start : sensor.start + sensor.dim]
             elif kind == "substep":
                 self._pack_history(name, layout.spec.decimation, columns, rows)
-            elif kind == "body":
-                body = self._layout.bodies.index(name)
-                self._pack_frame("xpos", "xquat", body, body, columns, rows)
-            else:
-                site = self._layout.sites.index(name)
-                body = int(self._model.site_bodyid[site])
-                self._pack_frame("site_xpos", "site_xquat", site, body, columns, rows)
+        if layout not in self._frames:
+            self._frames[layout] = self._frames_of(layout)
+        for frames in self._frames[layout]:
+            self._pack_frames(frames, target[:, frames.columns], rows)
 
     def _pack_history(self, name: str, decimation: int, out: Array, rows: Any) -> None:  # noqa: ANN401 - an index
         values = self._history[name]
@@ -164,12 +177,34 @@ class BatchReads:
             self.refresh(None)
         return values
 
-    def _pack_frame(self, pos: str, quat: str, i: int, body: int, out: Array, rows: Any) -> None:  # noqa: ANN401
-        """Packs pose and velocity of frame `i`, fixed to `body`: the engine's velocity is moved there, v + w x r."""
-        position = self._output(pos)[rows, i]
-        spatial = self._output("cvel")[rows, body]
-        centre = self._output("subtree_com")[rows, int(self._model.body_rootid[body])]
-        out[:, 0:3] = position
-        out[:, 3:7] = self._output(quat)[rows, i]
-        out[:, 7:10] = spatial[:, 3:6] + np.cross(spatial[:, 0:3], position - centre)
-        out[:, 10:13] = spatial[:, 0:3]
+    def _frames_of(self, layout: ReadLayout) -> list[_Frames]:
+        """Returns the bodies and the sites of a packet; each of the two stands side by side in it."""
+        found = []
+        for kind, names, own, pos, quat in (
+            ("body", layout.spec.bodies, self._layout.bodies, "xpos", "xquat"),
+            ("site", layout.spec.sites, self._layout.sites, "site_xpos", "site_xquat"),
+        ):
+            if names:
+                blocks = [layout.columns(f"{kind}:{name}") for name in names]
+                elements = np.array([own.index(name) for name in names])
+                bodies = elements if kind == "body" else self._model.site_bodyid[elements]
+                columns = slice(blocks[0].start, blocks[-1].stop)
+                found.append(_Frames(columns, pos, quat, elements, bodies, self._model.body_rootid[bodies]))
+        return found
+
+    def _pack_frames(self, frames: _Frames, out: Array, rows: Any) -> None:  # noqa: ANN401 - an index
+        """Packs poses and velocities of frames; the engine's velocity is moved to their origin, v + w x r."""
+
+        def of(name: str, elements: Array) -> Array:
+            values = self._output(name)
+            return values[:, elements] if isinstance(rows, slice) else values[np.ix_(rows, elements)]
+
+        each = out.reshape(out.shape[0], frames.elements.size, -1)  # a view
+        spatial, position = of("cvel", frames.bodies), of(frames.pos, frames.elements)
+        each[..., 0:3] = position
+        each[..., 3:7] = of(frames.quat, frames.elements)
+        w, arm = spatial[..., 0:3], position - of("subtree_com", frames.roots)
+        for x, y, z in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+            turned = w[..., y] * arm[..., z] - w[..., z] * arm[..., y]
+            each[..., 7 + x] = spatial[..., 3 + x] + turned
+        each[..., 10:13] = w
