@@ -37,9 +37,15 @@ def test_results_in_new_storage_are_allocations_and_views_and_writes_in_place_ar
     assert not work.waits
 
 
-@pytest.mark.parametrize(
+WAITS = pytest.mark.parametrize(
     ("call", "kind"),
     [
+        (lambda x: x[0].item(), "_local_scalar_dense"),
+        (lambda x: 1 if (x > 0).any() else 0, "_local_scalar_dense"),
+        (lambda x: torch.where(x > 0), "nonzero"),
+        (lambda x: torch.unique(x), "_unique2"),
+        (lambda x: torch.allclose(x, x), "allclose"),
+        (lambda x: torch.repeat_interleave(x, torch.tensor([1, 2, 1])), "repeat_interleave"),
         (lambda x: float(x.sum()), "_local_scalar_dense"),
         (lambda x: bool((x > 0).all()), "_local_scalar_dense"),
         (lambda x: x.nonzero(), "nonzero"),
@@ -52,17 +58,43 @@ def test_results_in_new_storage_are_allocations_and_views_and_writes_in_place_ar
         (lambda x: x.to("meta"), "copy between devices"),
     ],
 )
-def test_everything_that_waits_for_a_device_is_counted_by_its_kind(call, kind):
-    assert counted(lambda: call(torch.tensor([1.0, 2.0, -1.0]))).waits == {kind: 1}
+MODES = pytest.mark.parametrize("inference", [False, True], ids=["normal", "inference"])
 
 
-def test_what_does_not_wait_is_not_counted():
-    x = torch.arange(3.0)
+@WAITS
+@MODES
+def test_everything_that_waits_for_a_device_is_counted_by_its_kind(call, kind, inference):
+    with torch.inference_mode(inference):
+        assert counted(lambda: call(torch.tensor([1.0, 2.0, -1.0]))).waits == {kind: 1}
 
-    def call() -> None:
-        x[torch.tensor([0, 2])] = x[torch.tensor([1, 1])] + x.to(torch.float64)[:2].float()
 
-    assert not counted(call).waits
+@WAITS
+def test_what_a_term_waits_for_in_a_step_is_in_the_counts(call, kind, monkeypatch):
+    rewards = ScriptedEnv._rewards
+
+    def waiting(self):
+        call(torch.tensor([1.0, 2.0, -1.0]))
+        return rewards(self)
+
+    monkeypatch.setattr(ScriptedEnv, "_rewards", waiting)
+    env = ScriptedEnv(2)
+    env.reset()
+    counts, _ = measure_counts(env, [zeros(env)] * 3)
+    own = {"tolist": 2.0}  # the two verdicts
+    assert counts["quiet"].waiting == own | {kind: own.get(kind, 0.0) + 1.0}
+
+
+@MODES
+def test_what_does_not_wait_is_not_counted(inference):
+    with torch.inference_mode(inference):
+        x = torch.arange(3.0)
+        twice = torch.tensor([2, 2, 2])
+
+        def call() -> None:
+            x[torch.tensor([0, 2])] = x[torch.tensor([1, 1])] + x.to(torch.float64)[:2].float()
+            torch.repeat_interleave(x, twice, output_size=6)
+
+        assert not counted(call).waits
 
 
 def test_the_work_of_a_host_bridge_backend_waits_for_nobody_and_its_operators_count():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from types import SimpleNamespace
 
+import mujoco
 import pytest
 import torch
 from leg_model import FIELDS, SENSORS, leg
@@ -74,14 +77,14 @@ def carry_out(backend, made) -> None:
             {"reset": backend.apply_reset, "write": backend.write_rows}[call.kind](call.mask, call.payload)
 
 
-def engine_of(freshness="fresh", persistent=True, num_threads=1):
+def engine_of(freshness="fresh", persistent=True, num_threads=1, declared=DECLARED):
     return make_bare(
         "mujoco",
         SCENE,
         sim(persistent, num_threads),
         num_envs=N,
         device="cpu",
-        declared=DECLARED,
+        declared=declared,
         freshness=freshness,
     )
 
@@ -150,16 +153,68 @@ def test_not_a_number_is_the_same_as_itself():
 def test_a_snapshot_of_another_model_is_refused():
     other = make_backend("mujoco", SCENE, SimCfg(timestep=0.003), num_envs=N, declared=DECLARED)
     with pytest.raises(
-        ValueError, match="mujoco.batch.Batch, stage=mjSTAGE_VEL: the snapshot belongs to another"
+        ValueError, match="mujoco.batch.Batch, stage=mjSTAGE_VEL, substep by substep: the snapshot belongs to another"
     ):
         engine_of().load(other.snapshot())
 
 
-def test_labels_say_what_is_left_current():
-    assert [engine_of(f).label for f in ("fresh", "plain")] == [
-        "mujoco.batch.Batch, stage=mjSTAGE_VEL",
-        "mujoco.batch.Batch, no fresh stage",
-    ]
+@pytest.mark.parametrize(
+    ("declared", "fresh"),
+    [
+        (Declared(), "mujoco.batch.Batch, stage=mjSTAGE_VEL"),
+        (DECLARED, "mujoco.batch.Batch, stage=mjSTAGE_VEL, substep by substep"),
+    ],
+)
+def test_labels_say_what_is_left_current(declared, fresh):
+    found = [engine_of(f, declared=declared).label for f in ("fresh", "plain")]
+    assert found == [fresh, "mujoco.batch.Batch, no fresh stage"]
+
+
+@BOTH
+@pytest.mark.parametrize("substep_sensors", [(), ("robot/toe_pos",)])
+def test_an_engine_that_leaves_nothing_current_is_not_taken_for_a_fresh_one(persistent, substep_sensors):
+    declared = replace(DECLARED, substep_sensors=substep_sensors)
+    backend = make_backend("mujoco", SCENE, sim(persistent), num_envs=N, declared=declared)
+    engine = engine_of("fresh", persistent, declared=declared)
+    engine._stage = mujoco.mjtStage.mjSTAGE_NONE
+    engine.load(backend.snapshot())
+    carry_out(backend, calls())
+    engine.prepare(calls())()
+    assert re.fullmatch(r"sensor robot/\w+ of [45] rows, first in row 0", engine.difference(backend.snapshot()))
+
+
+class WatchedBatch:
+    """Notes the steps that a batch is asked for."""
+
+    def __init__(self, batch) -> None:
+        self.batch, self.asked = batch, []
+
+    def __getattr__(self, name):
+        return getattr(self.batch, name)
+
+    def step(self, **options) -> None:
+        self.asked.append(options)
+        self.batch.step(**options)
+
+
+@pytest.mark.parametrize(
+    ("substep_sensors", "number"), [((), 1), (("robot/touch",), 4), (("robot/touch", "robot/toe_pos"), 4)]
+)
+def test_fresh_it_asks_for_the_steps_of_the_backend_and_plain_for_one(substep_sensors, number):
+    declared = replace(DECLARED, substep_sensors=substep_sensors)
+    backend = make_backend("mujoco", SCENE, sim(True), num_envs=N, declared=declared)
+    engines = [engine_of(f, declared=declared) for f in ("fresh", "plain")]
+    owners = [backend._reads, *engines]
+    for owner in owners:
+        owner._batch = WatchedBatch(owner._batch)
+    call = StepCall(torch.ones(N, 3 + 6), 4)
+    carry_out(backend, [call])
+    for engine in engines:
+        engine.prepare([call])()
+    asked, fresh, plain = (owner._batch.asked for owner in owners)
+    assert fresh == asked
+    assert len(asked) == number
+    assert plain == [{"nstep": 4, "stage": mujoco.mjtStage.mjSTAGE_NONE}]
 
 
 # ---------------------------------------------------------------- a backend that brings no engine alone

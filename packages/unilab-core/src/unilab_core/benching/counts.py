@@ -19,7 +19,10 @@ from unisim.capabilities import TensorExecution
 
 __all__ = ["StepCounts", "TorchWork", "counting", "measure_counts"]
 
-_WAITING = frozenset({"_local_scalar_dense", "nonzero", "masked_select", "unique", "equal"})
+_UNIQUE = ("_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive")
+_WAITING = frozenset(
+    {"_local_scalar_dense", "nonzero", "masked_select", "equal", "allclose", "bincount", *_UNIQUE}
+)
 _COPYING = frozenset({"copy_", "_to_copy"})
 _INDEXING = frozenset({"index", "index_put", "index_put_"})
 _HOST_READS: Mapping[Function, str] = {torch.Tensor.tolist: "tolist", torch.Tensor.numpy: "numpy"}
@@ -68,7 +71,11 @@ class StepCounts:
 
 
 class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call] # Torch does not type its modes
-    """Counts what is dispatched; views and writes in place allocate nothing."""
+    """Counts what is dispatched; views and writes in place allocate nothing.
+
+    In inference mode operators made of others arrive whole: `item` and `to` hide what they wait for. They are taken
+    apart, so that the counts are the same in both modes.
+    """
 
     def __init__(self, work: TorchWork, inside: list[int]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -81,9 +88,14 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call] # Torch do
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - what the operator returns
+        kwargs = kwargs or {}
+        with self:
+            parts = func.decompose(*args, **kwargs)
+        if parts is not NotImplemented:
+            return parts
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         known = {tensor.untyped_storage()._cdata for tensor in given}
-        result = func(*args, **(kwargs or {}))
+        result = func(*args, **kwargs)
         made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         work = self._work
         name = func.name().removeprefix("aten::").split(".")[0]
@@ -94,13 +106,17 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call] # Torch do
                 known.add(storage._cdata)
                 work.allocations += 1
                 work.allocated_bytes += storage.nbytes()
-        if self._inside[0] == 0 and (kind := _wait(name, args, given, made)):
+        if self._inside[0] == 0 and (kind := _wait(name, args, kwargs, given, made)):
             work.waits[kind] += 1
         return result
 
 
 def _wait(
-    name: str, args: tuple[Any, ...], given: Sequence[torch.Tensor], made: Sequence[torch.Tensor]
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    given: Sequence[torch.Tensor],
+    made: Sequence[torch.Tensor],
 ) -> str | None:
     """Returns how an operator makes the host wait, or None."""
     if name in _WAITING:
@@ -109,6 +125,8 @@ def _wait(
         getattr(index, "dtype", None) in (torch.bool, torch.uint8) for index in args[1]
     ):
         return "boolean index"
+    if name == "repeat_interleave" and kwargs.get("output_size") is None:
+        return name
     if name in _COPYING and len({tensor.device for tensor in (*given, *made)}) > 1:
         return "copy between devices"
     return None

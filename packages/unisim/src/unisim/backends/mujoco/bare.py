@@ -12,7 +12,7 @@ import torch
 
 from unisim.bare import BareEngine, EngineCall, Freshness, RowsCall, StepCall
 from unisim.contract import Declared
-from unisim.model_layout import layout_digest
+from unisim.model_layout import find, layout_digest
 from unisim.randomization import engine_values
 from unisim.scene import SceneCfg, SimCfg
 from unisim.scene_model import compile_scene, engine_field, holding_actuators
@@ -28,8 +28,10 @@ _COMPONENTS = ("time", "qpos", "qvel", "act", "qacc_warmstart", "ctrl", "qfrc_ap
 class BareBatch(BareEngine):
     """N rows of the same model, on as many threads, persistent or not, with the same fields expanded.
 
-    Fresh, it makes the engine calls of the backend in their order. Plain, it steps without bringing positions,
-    velocities and sensors up to date, and writes rows without a forward; the states are the same to the bit.
+    Fresh, it makes the engine calls of the backend in their order: substep by substep where sensors are declared of
+    which each substep is recorded, otherwise all substeps in one call. Plain, it makes all substeps in one call,
+    without bringing positions, velocities and sensors up to date, and writes rows without a forward; the states are
+    the same to the bit.
     """
 
     def __init__(
@@ -44,10 +46,15 @@ class BareBatch(BareEngine):
         """Compiles the scene and makes the batch; see `unisim.bare.make_bare`."""
         self._fresh = freshness == "fresh"
         self._stage = _FRESH if self._fresh else mujoco.mjtStage.mjSTAGE_NONE
+        self._by_substep = self._fresh and bool(declared.substep_sensors)
         stage = "stage=mjSTAGE_VEL" if self._fresh else "no fresh stage"
-        self.label = f"mujoco.batch.Batch, {stage}"
+        self.label = f"mujoco.batch.Batch, {stage}{', substep by substep' if self._by_substep else ''}"
         self.exact = True
         model, layout = compile_scene(scene, sim, declared.model_fields)
+        recorded = [find(layout.sensors, name, "sensor") for name in declared.substep_sensors]
+        lagging = any(sensor.stage != "acceleration" for sensor in recorded)
+        self._between = _FRESH if lagging else mujoco.mjtStage.mjSTAGE_NONE  # as the backend does
+        self._current = [sensor for sensor in layout.sensors if sensor.stage != "acceleration"]
         self._model_digest = layout_digest(layout)
         self._batch = mujoco.batch.Batch(model, num_envs, nthread=sim.num_threads, persistent=sim.persistent)
         self._qpos, self._qvel, self._ctrl = (self._batch.bind(name) for name in ("qpos", "qvel", "ctrl"))
@@ -58,6 +65,8 @@ class BareBatch(BareEngine):
         self._holding = holding_actuators(model)
         self._held_range = np.array([layout.actuators[i].ctrl_range for i in self._holding]).T
         self._length = self._batch.bind("actuator_length") if self._fresh and self._holding.size else None
+        # The engine fills what is bound: the backend pays for its sensors too.
+        self._sensors = self._batch.bind("sensordata") if self._fresh and self._current else None
         self._default = np.array(layout.default_qpos), np.array(layout.default_qvel)
 
     def load(self, snapshot: dict[str, torch.Tensor]) -> None:
@@ -69,6 +78,8 @@ class BareBatch(BareEngine):
         if any(map(_derives_constants, self._fields)):
             self._batch.set_const()
         self._batch.state[:] = snapshot["state"].numpy()
+        if self._fresh:
+            self._batch.forward(stage=_FRESH)
 
     def prepare(self, calls: Sequence[EngineCall]) -> Callable[[], None]:
         """Returns a function that makes these calls, their numbers in the engine's precision already."""
@@ -81,7 +92,10 @@ class BareBatch(BareEngine):
         return run
 
     def _step(self, call: StepCall) -> Callable[[], None]:
-        batch, ctrl, stage, nsteps = self._batch, self._ctrl, self._stage, call.nsteps
+        batch, ctrl = self._batch, self._ctrl
+        steps = [(call.nsteps, self._stage)]
+        if self._by_substep:
+            steps = [(1, self._between)] * (call.nsteps - 1) + [(1, self._stage)]
         values = call.ctrl.to(torch.float64).numpy()
         control = values[:, : ctrl.shape[1]].copy()
         wrenches = values[:, ctrl.shape[1] :].reshape(len(values), -1, 6)
@@ -90,7 +104,8 @@ class BareBatch(BareEngine):
             ctrl[:] = control
             if self._wrenches is not None:
                 self._wrenches[:, self._bodies] = wrenches
-            batch.step(nstep=nsteps, stage=stage)
+            for nstep, stage in steps:
+                batch.step(nstep=nstep, stage=stage)
 
         return step
 
@@ -143,13 +158,17 @@ class BareBatch(BareEngine):
             self._batch.forward(ids, stage=_FRESH)
 
     def difference(self, snapshot: dict[str, torch.Tensor]) -> str:
-        """Returns where its state differs from the backend's; see `BareEngine`. Plain, it knows no reset's control."""
+        """Returns where it differs from the backend; see `BareEngine`.
+
+        State and model fields are compared; fresh, the sensors of the position and velocity stage too. Plain, it knows
+        no reset's control.
+        """
         own, theirs = np.array(self._batch.state), snapshot["state"].numpy()
-        differs = (own != theirs) & ~(np.isnan(own) & np.isnan(theirs))
+        differs = _differ(own, theirs)
         if not self._fresh:
             differs[:, self._columns("ctrl")] = False
         if not differs.any():
-            return self._field_difference(snapshot)
+            return self._field_difference(snapshot) or self._sensor_difference(snapshot)
         row, column = (int(i) for i in np.argwhere(differs)[0])
         name = next(
             (n for n in _COMPONENTS if column in range(*self._columns(n).indices(own.shape[1]))), "state"
@@ -166,6 +185,16 @@ class BareBatch(BareEngine):
                 return f"model field {name} of row {int(np.flatnonzero(differs)[0])}"
         return ""
 
+    def _sensor_difference(self, snapshot: dict[str, torch.Tensor]) -> str:
+        if self._sensors is None:
+            return ""
+        differs = _differ(self._sensors, snapshot["sensordata"].numpy())
+        for sensor in self._current:
+            rows = differs[:, sensor.start : sensor.start + sensor.dim].any(axis=1)
+            if rows.any():
+                return f"sensor {sensor.name} of {int(rows.sum())} rows, first in row {int(np.flatnonzero(rows)[0])}"
+        return ""
+
     def _columns(self, name: str) -> slice:
         """Returns the columns of the state that a field is a view of."""
         state, field = self._batch.state, self._batch.bind(name)
@@ -176,6 +205,12 @@ class BareBatch(BareEngine):
         """Drops the batch and every array that keeps its threads alive; a prepared function keeps them too."""
         for name in vars(self).keys() - {"label", "exact"}:
             delattr(self, name)
+
+
+def _differ(a: Array, b: Array) -> Array:
+    """Returns where two arrays differ; NaN is the same as NaN."""
+    differs: Array = (a != b) & ~(np.isnan(a) & np.isnan(b))
+    return differs
 
 
 def _derives_constants(name: str) -> bool:

@@ -199,7 +199,8 @@ class BatchReads:
             values = self._output(name)
             return values[:, elements] if isinstance(rows, slice) else values[np.ix_(rows, elements)]
 
-        each = out.reshape(out.shape[0], frames.elements.size, -1)  # a view
+        n, width = out.shape
+        each = out.reshape(n, frames.elements.size, width // frames.elements.size)  # a view
         spatial, position = of("cvel", frames.bodies), of(frames.pos, frames.elements)
         each[..., 0:3] = position
         each[..., 3:7] = of(frames.quat, frames.elements)
