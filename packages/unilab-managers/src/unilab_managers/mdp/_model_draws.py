@@ -40,9 +40,9 @@ def _joints_of(asset_cfg: SceneEntityCfg) -> SceneEntityCfg:
 
 
 def _elements(env: ManagerBasedRlEnv, field: str, asset_cfg: SceneEntityCfg) -> Index:
-    kind = _KINDS.get(field.partition("_")[0])
-    if kind is None:  # gravity is one for all
+    if field == "gravity":  # one for all
         return slice(None)
+    kind = _KINDS[field.partition("_")[0]]
     return env.scene[asset_cfg.name].element_ids(_joints_of(asset_cfg) if kind == "dof" else asset_cfg, kind)
 
 
