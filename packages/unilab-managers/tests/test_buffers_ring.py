@@ -69,6 +69,11 @@ def test_what_was_pushed_is_copied_and_what_at_returns_is_fresh() -> None:
     assert shown(ring) == [[1.0, 2.0]]
 
 
+def test_a_ring_says_how_long_and_how_wide_it_is() -> None:
+    ring = FrameRing(2, 3, 4, "cpu")
+    assert (ring.length, ring.dim) == (3, 4)
+
+
 @pytest.mark.parametrize(
     ("name", "sizes"), [("num_envs", (0, 1, 1)), ("length", (1, 0, 1)), ("dim", (1, 1, 0))]
 )
