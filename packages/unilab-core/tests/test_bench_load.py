@@ -23,7 +23,7 @@ class Clock:
         self.wall = self.own = 0.0
         monkeypatch.setattr(load.time, "monotonic", lambda: self.wall)
         monkeypatch.setattr(load, "_own_s", lambda: self.own)
-        monkeypatch.setattr(load, "_allowed", lambda: frozenset({0, 1}))
+        monkeypatch.setattr(load, "usable_cores", lambda: frozenset({0, 1}))
         monkeypatch.setattr(load, "_loadavg", lambda: 1.0 + self.wall)
         monkeypatch.setattr(load.os, "sysconf", lambda name: 100)
         self.ticks(100, 0, 100)
@@ -68,7 +68,7 @@ def test_a_system_that_does_not_say_is_not_taken_for_a_quiet_one(clock, text):
     [
         (0.0, ""),
         (0.1, ""),
-        (0.11, "other processes used 11% of 2 cores: repeat it on a quiet machine"),
+        (0.11, "other processes used 11% of 2 CPU cores: repeat it on a quiet machine"),
     ],
 )
 def test_more_than_a_tenth_of_the_cores_is_warned_of(others, warning):

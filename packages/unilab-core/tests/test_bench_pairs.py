@@ -80,6 +80,23 @@ def test_an_environment_of_another_model_than_its_config_says_is_refused():
             measure_pairs(env, engines_of(env), drawn(env, 3), pairs=6)
 
 
+def test_the_engines_take_turns_in_which_of_them_is_first():
+    order = []
+
+    class Noting(Wandering):
+        def __init__(self, name) -> None:
+            super().__init__()
+            self.name = name
+
+        def prepare(self, calls):
+            return lambda: order.append(self.name)
+
+    env = ScriptedEnv(2)
+    env.reset()
+    measure_pairs(env, {name: Noting(name) for name in ("fresh", "plain")}, drawn(env, 1), pairs=6)
+    assert order == ["fresh", "plain", "plain", "fresh"] * 3 + ["fresh", "plain"]
+
+
 class Wandering(BareEngine):
     """Notes what is asked of it, and never comes to where it should."""
 

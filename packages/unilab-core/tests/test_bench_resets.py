@@ -43,6 +43,14 @@ def test_the_largest_distance_from_the_line_is_told():
     assert found.worst_deviation == pytest.approx(2 / (14 / 9) - 1)
 
 
+def test_the_distance_from_a_line_below_zero_counts_too():
+    found = summarise({1: 10.0, 2: 1.0, 4: 10.0}, step_us=10.0)
+    assert found.line is not None
+    below = found.line.at(1)
+    assert below < 0.0
+    assert found.worst_deviation == pytest.approx((10.0 - below) / -below)  # the others are less than 2
+
+
 def test_one_size_has_no_line():
     assert summarise({1: 5.0}, step_us=10.0).line is None
 

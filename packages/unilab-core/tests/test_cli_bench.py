@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from unilab_core import NonFiniteError, TaskSpec, register_task, registry
+from unilab_core import CapabilityError, NonFiniteError, TaskSpec, register_task, registry
 from unilab_core.benching import bench, parts
 from unilab_core.benching.bench import BenchCfg
 from unilab_core.benching.pairs import NotTheSameWorkError
@@ -66,7 +66,7 @@ def test_options_say_what_is_measured(asked):
     assert main(["bench", "pushed", *options]) == 1
     assert asked == [
         BenchCfg(
-            "pushed",
+            task="pushed",
             num_envs=(8, 4),
             backend="other",
             device="cuda",
@@ -84,7 +84,7 @@ def test_options_say_what_is_measured(asked):
 
 def test_what_is_not_asked_for_is_as_documented(asked):
     main(["bench", "pushed"])
-    assert asked == [BenchCfg("pushed")]
+    assert asked == [BenchCfg(task="pushed")]
     cfg = asked[0]
     assert (cfg.num_envs, cfg.pairs, cfg.threads, cfg.learner) == ((64, 512, 2048), 30, None, None)
     assert [cfg.window(n) for n in (1, 64, 512, 2048)] == [4096, 64, 8, 5]
@@ -99,6 +99,11 @@ def test_what_is_not_asked_for_is_as_documented(asked):
         (("--pairs", "5"), "5 is not in the range x>=6"),
         (("--steps", "0"), "0 is not in the range x>=1"),
         (("--action-std", "-1"), "-1.0 is not in the range x>=0"),
+        (("--action-std", "inf"), "action_std: Input should be a finite number (got inf)"),
+        (("--action-std", "nan"), "action_std: Input should be a finite number (got nan)"),
+        (("--set", "num_envs=2"), "--num-envs says the numbers of rows; leave --set num_envs out"),
+        (("--threads", "1", "--set", "sim.num_threads=2"), "both say the threads of the engine"),
+        (("--learner", "none", "--set", "learner.foo=1"), "no learner is measured"),
         (("--output", "nowhere/found.json"), "--output nowhere/found.json: there is no folder 'nowhere'"),
         (("--output", "."), "is a directory"),
     ],
@@ -146,6 +151,43 @@ def test_a_measurement_that_fails_is_one_message_and_exit_code_1(error, capsys, 
     assert main(["bench", "pushed", "--output", "found.json"]) == 1
     assert capsys.readouterr().err == f"Error: {error}\n"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (NotTheSameWorkError("elsewhere"), 1, "Error: 4 envs: elsewhere"),
+        (CapabilityError("too many rows"), 2, "Error: too many rows"),
+    ],
+)
+def test_a_later_failure_shows_what_was_measured_and_then_the_error(
+    error, code, message, capsys, monkeypatch, tmp_path
+):
+    measured = bench.measure_pairs
+
+    def fails(env, *arguments, **options):
+        if env.num_envs == 4:
+            raise error
+        return measured(env, *arguments, **options)
+
+    monkeypatch.setattr(bench, "measure_pairs", fails)
+    options = ("pushed", "--num-envs", "2,4", *TINY[3:], "--output", "found.json")
+    assert main(["bench", *options]) == code
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1] == f"STOPPED at 4 envs: {error}"
+    assert err.strip() == message
+    assert [row["num_envs"] for row in json.loads((tmp_path / "found.json").read_text())["rows"]] == [2]
+
+
+def test_a_file_that_can_no_longer_be_written_costs_no_table(capsys, monkeypatch, tmp_path):
+    def fails(self, text, encoding):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(command_module.Path, "write_text", fails)
+    assert main(["bench", *TINY, "--output", "found.json"]) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("pushed on mujoco, cpu: 6 pairs of windows")
+    assert err == "Error: --output found.json: No space left on device\n"
 
 
 def test_help_has_an_example_and_imports_no_torch(program):

@@ -29,7 +29,7 @@ def test_a_task_is_measured_whole(task: str, options: tuple[str, ...], cli: Cli)
         assert row["num_envs"] == num_envs
         phases = row["breakdown"].keys()
         assert phases >= {
-            "physics",
+            "backend step",
             "read and pack",
             "actions",
             "rewards",

@@ -147,13 +147,16 @@ def test_not_a_number_is_the_same_as_itself():
     saved["state"][1, 4] = float("nan")
     engine = engine_of()
     engine.load(saved)
+    saved["sensordata"] = torch.from_numpy(engine._sensors.copy())  # those of such a state are none either
+    assert saved["sensordata"].isnan().any()
     assert engine.difference(saved) == ""
 
 
 def test_a_snapshot_of_another_model_is_refused():
     other = make_backend("mujoco", SCENE, SimCfg(timestep=0.003), num_envs=N, declared=DECLARED)
     with pytest.raises(
-        ValueError, match="mujoco.batch.Batch, stage=mjSTAGE_VEL, substep by substep: the snapshot belongs to another"
+        ValueError,
+        match="mujoco.batch.Batch, stage=mjSTAGE_VEL, substep by substep: the snapshot belongs to another",
     ):
         engine_of().load(other.snapshot())
 
@@ -180,7 +183,9 @@ def test_an_engine_that_leaves_nothing_current_is_not_taken_for_a_fresh_one(pers
     engine.load(backend.snapshot())
     carry_out(backend, calls())
     engine.prepare(calls())()
-    assert re.fullmatch(r"sensor robot/\w+ of [45] rows, first in row 0", engine.difference(backend.snapshot()))
+    assert re.fullmatch(
+        r"sensor robot/\w+ of [45] rows, first in row 0", engine.difference(backend.snapshot())
+    )
 
 
 class WatchedBatch:

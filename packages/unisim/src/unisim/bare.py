@@ -77,7 +77,10 @@ class BareEngine(ABC):
 
     @abstractmethod
     def difference(self, snapshot: Any) -> str:  # noqa: ANN401 - opaque
-        """Returns where its state differs from a backend's, or nothing where it is the same to the bit."""
+        """Returns where it differs from a backend, or nothing where it is the same to the bit.
+
+        Compared are the state and, as far as the snapshot holds it, what `freshness` says that a step leaves current.
+        """
 
     @abstractmethod
     def close(self) -> None:

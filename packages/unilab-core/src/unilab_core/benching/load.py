@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["BUSY", "MachineLoad", "OtherLoad"]
+__all__ = ["BUSY", "MachineLoad", "OtherLoad", "usable_cores"]
 
 BUSY = 0.1
 """Share of the cores that others may use before a measurement is not to be trusted."""
@@ -20,7 +20,7 @@ _COUNTED = 8
 
 @dataclass(frozen=True)
 class OtherLoad:
-    """What others did during a measurement.
+    """What others did on the CPU during a measurement; of a GPU nothing is known.
 
     Attributes:
         cores: Processors that this process may use.
@@ -39,7 +39,9 @@ class OtherLoad:
             return "what other processes used is not known on this system"
         if self.others <= BUSY:
             return ""
-        return f"other processes used {self.others:.0%} of {self.cores} cores: repeat it on a quiet machine"
+        return (
+            f"other processes used {self.others:.0%} of {self.cores} CPU cores: repeat it on a quiet machine"
+        )
 
 
 class MachineLoad:
@@ -48,7 +50,7 @@ class MachineLoad:
     def __init__(self, stat: Path = _STAT) -> None:
         """Begins to watch; `stat` is where the system counts the time of its processors."""
         self._stat = stat
-        self._processors = _allowed()
+        self._processors = usable_cores()
         self._busy = self._read()
         self._own = _own_s()
         self._loadavg = _loadavg()
@@ -79,7 +81,8 @@ class MachineLoad:
         return ticks / os.sysconf("SC_CLK_TCK") if ticks else None
 
 
-def _allowed() -> frozenset[int]:
+def usable_cores() -> frozenset[int]:
+    """Returns the numbers of the processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return frozenset(os.sched_getaffinity(0))
     return frozenset(range(os.cpu_count() or 1))

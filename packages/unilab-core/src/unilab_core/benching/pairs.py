@@ -22,7 +22,7 @@ class NotTheSameWorkError(RuntimeError):
 
 @dataclass
 class Pairs:
-    """Seconds per step, pair by pair.
+    """Seconds per step, pair by pair. The intervals of their medians presume that pairs do not depend on each other.
 
     Attributes:
         env_s: Of the environment, the copies included by which its calls are recorded.
@@ -72,7 +72,8 @@ def measure_pairs(
 
     The environment goes on from window to window, and so do the engines: each begins where the environment began,
     and is compared with it after every window. One whose engine gives other bits from run to run cannot be: it begins
-    every window anew where the environment does. A first window is not counted.
+    every window anew where the environment does. The engines take turns in which of them is first; the environment is
+    always before them, for they repeat what it did. A first window is not counted.
 
     Args:
         env: It has been reset.
@@ -88,6 +89,7 @@ def measure_pairs(
     for engine in engines.values():
         _load(engine, start)
     found = Pairs(steps=0, engine_s={freshness: [] for freshness in engines})
+    order = list(engines.items())
     wanders = any(not engine.exact for engine in engines.values())
     for pair in range(pairs + 1):
         watch(pair)
@@ -96,7 +98,7 @@ def measure_pairs(
         before = env._backend.snapshot() if wanders else None
         spent = _step(env, actions, calls)
         after = env._backend.snapshot()
-        for freshness, engine in engines.items():
+        for freshness, engine in order:
             if not engine.exact:
                 engine.load(before)
             replayed = _run(engine.prepare(calls), env.device) / len(actions)
@@ -111,6 +113,7 @@ def measure_pairs(
             found.env_s.append(spent / len(actions))
             found.rows_reset += _rows(calls, "reset")
             found.rows_written += _rows(calls, "write")
+        order.append(order.pop(0))
     return found
 
 

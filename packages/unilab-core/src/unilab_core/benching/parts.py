@@ -40,7 +40,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class LearnerCost:
-    """What learning adds to stepping; all times per step of all rows.
+    """What learning adds to stepping; all times per step of all rows, of a policy that has hardly learnt anything.
 
     Attributes:
         algorithm: Its name.

@@ -56,7 +56,7 @@ def core_phases(env: TorchEnv) -> list[Phase]:
     return [
         *(Phase(name, env, methods) for name, methods in _HOOKS.items()),
         Phase("control and packets", io, ("step", "substep", "apply_reset")),
-        Phase("physics", backend, ("step_tensor",)),
+        Phase("backend step", backend, ("step_tensor",)),
         Phase("read and pack", io, ("read",)),
         Phase("read and pack", backend, packed),
         Phase("verdict", backend, ("bad_rows",)),

@@ -8,6 +8,7 @@ from typing import Any
 
 from unilab_core.benching.bench import BenchReport, BenchRow
 from unilab_core.benching.intervals import Line, Median
+from unilab_core.benching.pairs import Pairs
 from unisim.bare import Freshness
 
 __all__ = ["in_text", "to_data"]
@@ -40,6 +41,7 @@ def to_data(report: BenchReport) -> dict[str, Any]:
         "above_physics": _line(report.above, "fixed_us", "per_env_us"),
         "load": {**asdict(report.load), "warning": report.load.warning},
         "notes": list(report.notes),
+        "failure": report.failure or None,
     }
 
 
@@ -56,6 +58,7 @@ def _row(row: BenchRow) -> dict[str, Any]:
         **_interval("step_over_physics", pairs.ratio("fresh")),
         **_interval("step_over_plain", pairs.ratio("plain") if plain else None),
         **_interval("above_physics_us", pairs.above_us("fresh")),
+        "windows_us": _windows(pairs),
         "rows_reset_per_step": pairs.per_step(pairs.rows_reset),
         "rows_written_per_step": pairs.per_step(pairs.rows_written),
         "breakdown": {name: asdict(cost) for name, cost in row.phases.items()},
@@ -69,6 +72,12 @@ def _row(row: BenchRow) -> dict[str, Any]:
         },
         "learner": None if row.learner is None else asdict(row.learner),
     }
+
+
+def _windows(pairs: Pairs) -> dict[str, list[float]]:
+    """Returns µs per step of every window, of the environment and of the engines, in the order of pairs."""
+    engines = {str(freshness): times for freshness, times in pairs.engine_s.items()}
+    return {name: [1e6 * s for s in times] for name, times in ({"env": pairs.env_s} | engines).items()}
 
 
 def _interval(name: str, found: Median | None) -> dict[str, Any]:
@@ -101,11 +110,13 @@ def in_text(report: BenchReport) -> str:
 
 def _head(report: BenchReport) -> str:
     cfg, machine = report.cfg, report.machine
-    threads = f"{report.engine_threads or machine.cores} engine and {machine.torch_threads} Torch threads"
+    engine = report.engine_threads or "as many as cores"
+    threads = f"{engine} engine and {machine.torch_threads} Torch threads"
     lines = [
         f"{cfg.task.lower()} on {cfg.backend}, {cfg.device}: {cfg.pairs} pairs of windows, "
         f"actions of standard deviation {cfg.action_std:g}",
         f"{machine.cores} cores ({machine.processor}), {threads}",
+        *([] if machine.gpu is None else [machine.gpu]),
     ]
     lines += [f"{_MEANING[freshness]}: {label}" for freshness, label in report.references.items()]
     lines.append(
@@ -232,10 +243,12 @@ def _remarks(report: BenchReport) -> Iterator[str]:
         average = (
             "" if load.loadavg is None else f", load average {load.loadavg[0]:.2f} to {load.loadavg[1]:.2f}"
         )
-        yield f"other processes used {load.others:.0%} of {load.cores} cores{average}"
+        yield f"other processes used {load.others:.0%} of {load.cores} CPU cores{average}"
     if load.warning:
         yield f"WARNING: {load.warning}"
     yield from report.notes
+    if report.failure:
+        yield f"STOPPED at {report.failure}"
 
 
 def _envs(rows: Sequence[BenchRow]) -> list[str]:

@@ -74,5 +74,5 @@ def summarise(us: dict[int, float], step_us: float) -> ResetCost:
     sizes: Sequence[int] = list(us)
     values = list(us.values())
     line = fit_line(sizes, values, errors=values)
-    worst = max(abs(value - line.at(k)) / line.at(k) for k, value in us.items())
+    worst = max(abs((value - line.at(k)) / line.at(k)) for k, value in us.items())
     return ResetCost(us, line, worst, line.intercept / step_us)

@@ -8,10 +8,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from unilab_core.benching.intervals import FEWEST
 from unilab_core.cli.errors import BadInputError
+
+if TYPE_CHECKING:
+    from unilab_core.benching.bench import BenchReport
 
 __all__ = ["command"]
 
@@ -21,7 +26,6 @@ Examples:
   unilab bench velocity-flat-quadruped --num-envs 64,512 --warmup 400 --output quadruped.json
   unilab bench cartpole-balance --num-envs 64 --learner none --json
 """
-_FEWEST_PAIRS = 6  # as intervals.FEWEST; written out, for importing that takes a while
 
 
 def _numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
@@ -51,11 +55,11 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[in
 @click.option(
     "--threads",
     type=click.IntRange(min=0),
-    help="Threads of the engine and of Torch, which take turns; 0: all cores. By default the task's and Torch's own.",
+    help="Threads of the engine and of Torch, which take turns; 0: all usable cores. Default: the task's, Torch's own.",
 )
 @click.option(
     "--pairs",
-    type=click.IntRange(min=_FEWEST_PAIRS),
+    type=click.IntRange(min=FEWEST),
     default=30,
     show_default=True,
     help="Windows of the environment, each beside the engine alone.",
@@ -119,12 +123,11 @@ def command(
 
     The engine repeats the controls, resets and pushes that the environment gave it, and must come to the same state to
     the bit. Shown are the ratio with its 95 % interval, the time above the engine, where the time of a step goes, what
-    it asks of Torch, what resets of a few rows cost, and what a learner adds. Other work on the machine is reported.
+    it asks of Torch, what resets of a few rows cost, and what a learner adds. Other work on the CPU is reported.
     """
     _check_output(output)
-    from unilab_core.benching.bench import BenchCfg, run_bench
+    from unilab_core.benching.bench import BenchCfg, BenchStoppedError, run_bench
     from unilab_core.benching.pairs import NotTheSameWorkError
-    from unilab_core.benching.report import in_text, to_data
     from unilab_core.errors import EnvFaultedError, NonFiniteError
 
     cfg = BenchCfg(
@@ -141,17 +144,35 @@ def command(
         overrides=overrides,
         seed=seed,
     )
+    failures = (NotTheSameWorkError, NonFiniteError, EnvFaultedError)
+    failure: BaseException | None = None
     try:
         with _progress() as watch:
             report = run_bench(cfg, watch)
-    except (NotTheSameWorkError, NonFiniteError, EnvFaultedError) as error:
+    except BenchStoppedError as stopped:
+        report, failure = stopped.report, stopped.__cause__
+    except failures as error:
         raise click.ClickException(str(error)) from error
+    _show(report, as_json, output)
+    if isinstance(failure, failures):
+        raise click.ClickException(report.failure) from failure
+    if failure is not None:
+        raise failure
+
+
+def _show(report: BenchReport, as_json: bool, output: Path | None) -> None:
+    """Prints it first, so that a file that can no longer be written costs nothing."""
+    from unilab_core.benching.report import in_text, to_data
+
     text = json.dumps(to_data(report), indent=2, allow_nan=False)
-    if output is not None:
-        output.write_text(text + "\n", encoding="utf-8")
     click.echo(text if as_json else in_text(report))
     if as_json and report.load.warning:
         click.echo(f"WARNING: {report.load.warning}", err=True)
+    if output is not None:
+        try:
+            output.write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise click.ClickException(f"--output {output}: {error.strerror}") from error
 
 
 def _check_output(output: Path | None) -> None:
