@@ -264,3 +264,32 @@ def test_half_a_turn_is_half_a_turn() -> None:
         far, turned = term.errors()  # type: ignore[attr-defined]
         assert far.tolist() == [pytest.approx(0.0, abs=1e-6)] * 2
         assert turned.tolist() == [pytest.approx(math.pi, abs=1e-4)] * 2
+
+
+class HeldBefore:
+    """Holds in the rows that were shown a flag at any time of their episode."""
+
+    def __init__(self, cfg: ResampleConditionCfg, env: ManagerBasedRlEnv) -> None:
+        self.held = torch.zeros(env.num_envs, dtype=torch.bool)
+
+    def __call__(self, env: ManagerBasedRlEnv) -> torch.Tensor:
+        self.held |= flag(env)
+        return self.held
+
+    def reset(self, env_ids: torch.Tensor) -> None:
+        self.held[env_ids] = False
+
+
+def test_what_a_condition_remembers_is_part_of_the_environments_state(make_env: MakeEnv) -> None:
+    feed = Feed()
+    env = counting(make_env, feed, resample_when=when(HeldBefore))
+    show(feed, 1)
+    steps(env, 1)
+    saved = env.state_dict()
+    show(feed, 0)
+    steps(env, 1)
+    env.load_state_dict(saved)
+    show(feed)
+    calls.clear()
+    steps(env, 1)
+    assert redrawn("count") == [[False, True, False]]
