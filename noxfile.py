@@ -130,6 +130,7 @@ def covered(session: nox.Session, package: str) -> None:
     """Run a package's tests, and fail unless they cover its folders in `COVERED`."""
     source = f"packages/{package}/src/{package.replace('-', '_')}"
     report = Path(session.create_tmp()).resolve() / "coverage.json"
+    report.unlink(missing_ok=True)  # of the run before
     session.run(
         *("pytest", f"packages/{package}/tests", *ON_ALL_CORES, "--cov-branch"),
         *(f"--cov={source}/{folder}" for folder in COVERED[package]),

@@ -154,7 +154,7 @@ def test_the_screen_shows_everything_within_100_columns(report):
     assert max(map(len, text.splitlines())) <= 100
     for shown in (
         "pushed on mujoco, cpu: 6 pairs of windows, actions of standard deviation 0.2",
-        "1 engine and 1 Torch threads",
+        "engine threads: 1, Torch threads: 1",
         "engine: mujoco.batch.Batch, stage=mjSTAGE_VEL",
         "all came to the environment's states, to the bit",
         "step/engine",
@@ -222,7 +222,7 @@ def test_all_cores_are_those_that_may_be_used(monkeypatch):
 
 
 def test_threads_that_the_engine_chooses_are_shown_as_such(report):
-    assert "as many as cores engine and 1 Torch threads" in in_text(replace(report, engine_threads=0))
+    assert "engine threads: as many as cores, Torch threads: 1" in in_text(replace(report, engine_threads=0))
 
 
 # ---------------------------------------------------------------- what is asked for wrongly, or is not there

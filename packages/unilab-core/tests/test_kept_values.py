@@ -158,7 +158,7 @@ def test_bodies_stand_side_by_side_wherever_their_columns_lie():
         assert [fields[0]._is_view() for fields in first] == [False, False, True, True]
 
 
-def test_what_is_kept_of_bodies_is_rewritten_wherever_their_columns_lie():
+def test_what_is_kept_of_bodies_is_rewritten_when_they_are_read_again_wherever_their_columns_lie():
     with Scattered(2, gravity=-9.81) as env:
         env.reset()
         env.step(torch.full((2, 2), 0.5))

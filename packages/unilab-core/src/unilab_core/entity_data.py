@@ -255,10 +255,10 @@ class EntityData:
         owner, shape = f"{self._layout.name}.write_root_velocity", (env_ids.numel(), 3)
         if lin_vel_w is None and ang_vel_w is None:
             raise ValueError(f"{owner}: lin_vel_w and ang_vel_w are both None; give what is to be written")
+        _, start = self._free_root("write_root_velocity", env_ids, "qvel")
         for name, values in (("lin_vel_w", lin_vel_w), ("ang_vel_w", ang_vel_w)):
             if values is not None:
                 self._staging.check_values(values, shape, f"{owner}: {name}")
-        _, start = self._free_root("write_root_velocity", env_ids, "qvel")
         if lin_vel_w is not None:
             self._staging.write("qvel", env_ids, slice(start, start + 3), lin_vel_w)
         if ang_vel_w is not None:

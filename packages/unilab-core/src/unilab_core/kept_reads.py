@@ -87,10 +87,11 @@ class KeptReads:
     def side_by_side(
         self, key: Hashable, columns: Callable[[], list[torch.Tensor]], part: slice, source: Source
     ) -> torch.Tensor:
-        """Returns a part of each of K columns, (N, K, width), to be read only; what changes them rewrites it.
+        """Returns a part of each of K columns, (N, K, width), to be read only.
 
         It is a view of the columns where they lie as far apart as each other, as in a packet, and otherwise one tensor
-        that is filled anew when they have changed: what somebody keeps of it must not depend on where columns lie.
+        that is filled anew when it is asked for after they have changed. So who keeps one without a copy and asks again
+        finds no difference, wherever columns lie.
 
         Args:
             key: What it is.
@@ -112,7 +113,7 @@ def _stacking(parts: list[torch.Tensor]) -> Callable[[], torch.Tensor]:
     """Returns what puts parts, (N, width) each, into one tensor, always the same one."""
     first = parts[0]
     with torch.inference_mode(False):  # autograd would refuse it later
-        stacked = torch.empty((first.shape[0], len(parts), first.shape[1]), device=first.device)
+        stacked = first.new_empty((first.shape[0], len(parts), first.shape[1]))
     return lambda: torch.stack(parts, dim=1, out=stacked)
 
 

@@ -63,7 +63,8 @@ def declared_reads(function: Callable[..., Any]) -> tuple[str, ...]:
 class BodyHandle:
     """World pose and velocity of K bodies or sites; making the handle reads nothing, reading a field does.
 
-    A field is rewritten when the state changes: clone what a later step needs.
+    What a field returned is rewritten with later values, at the latest when it is read again: clone what a later step
+    needs.
     """
 
     def __init__(self, column: Callable[[str], torch.Tensor], keys: Sequence[str], kept: KeptReads) -> None:
@@ -88,7 +89,7 @@ class BodyHandle:
 
     @property
     def pos_w(self) -> torch.Tensor:
-        """(N, K, 3) position of the frame in the world, m; to be read only, rewritten by the next step."""
+        """(N, K, 3) position of the frame in the world, m; to be read only."""
         return self._field("pos_w")
 
     @property

@@ -111,7 +111,7 @@ def in_text(report: BenchReport) -> str:
 def _head(report: BenchReport) -> str:
     cfg, machine = report.cfg, report.machine
     engine = report.engine_threads or "as many as cores"
-    threads = f"{engine} engine and {machine.torch_threads} Torch threads"
+    threads = f"engine threads: {engine}, Torch threads: {machine.torch_threads}"
     lines = [
         f"{cfg.task.lower()} on {cfg.backend}, {cfg.device}: {cfg.pairs} pairs of windows, "
         f"actions of standard deviation {cfg.action_std:g}",

@@ -66,7 +66,7 @@ class BareBatch(BareEngine):
         self._held_range = np.array([layout.actuators[i].ctrl_range for i in self._holding]).T
         self._length = self._batch.bind("actuator_length") if self._fresh and self._holding.size else None
         # The engine fills what is bound: the backend pays for its sensors too.
-        self._sensors = self._batch.bind("sensordata") if self._fresh and self._current else None
+        self._sensors = self._batch.bind("sensordata") if self._fresh else None
         self._default = np.array(layout.default_qpos), np.array(layout.default_qvel)
 
     def load(self, snapshot: dict[str, torch.Tensor]) -> None:
