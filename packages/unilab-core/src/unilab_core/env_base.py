@@ -159,6 +159,8 @@ class EnvBase(EnvProperties, ABC):
         after = 1 + groups + len(self._wrenches.watched) + (self._loop is not None)
         by_row = sum(timers.values())
         self._verdicts.prepare(after, 2 + by_row, len(timers) - by_row)
+        n, widths = self.num_envs, (1, self.num_actions, self.model_layout.nu)
+        self._verdicts.prepare_zeros(*(n * w for w in widths), *(rows.numel() for rows in self._obs.values()))
 
     def _validate_payload(self, payload: ResetPayload) -> None:
         """Checks what a reset or the startup staged, before any of it is written."""
