@@ -72,7 +72,7 @@ class TorchEnv(EnvBase, ABC):
         self._check_pending(owner)
         check_actions(actions, self.num_envs, self.num_actions, self.device, owner)
         # Buffers outlive a step, and must not grow the graph of an action or of a term's module.
-        with torch.no_grad():
+        with torch.no_grad(), self._threads:
             return self._checked_step(actions.detach() if actions.requires_grad else actions, owner)
 
     def _checked_step(self, actions: torch.Tensor, owner: str) -> TorchEnvState:
@@ -278,7 +278,7 @@ class TorchEnv(EnvBase, ABC):
         if seed is not None:
             EnvRng(seed, self.device)  # refuses what is no seed before anything changes
         if ids.numel():
-            with torch.no_grad():
+            with torch.no_grad(), self._threads:
                 info["episode"] = self._reset_rows(ids.sort().values, seed)
         return {group: rows[ids] for group, rows in self._obs.items()}, info
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import torch
 
 from unilab_core.capability_check import check_declared
+from unilab_core.compute_threads import ComputeThreads
 from unilab_core.contacts import ContactHandle
 from unilab_core.entity_data import EntityData
 from unilab_core.env_cfg import TorchEnvCfg
@@ -51,7 +52,7 @@ class EnvBase(EnvProperties, ABC):
 
     row_settings: ClassVar[tuple[str, ...]] = (
         *("num_envs", "autoreset", "device", "faulted", "_fault_cause", "_closed", "_stepping", "_name"),
-        "_loop",
+        *("_loop", "_threads"),
     )
     """What an environment is told when it is made or torn down: no part of its state."""
 
@@ -96,6 +97,7 @@ class EnvBase(EnvProperties, ABC):
         self._check_capabilities()
         # First, for it refuses a device that the backend cannot reach.
         self._io = make_io(self._backend, device=device, decimation=self.cfg.decimation)
+        self._threads = ComputeThreads(n, device)
         self.rng = EnvRng(seed, device)
         self.step_counter = 0
         self._episode_length = torch.zeros(n, dtype=torch.int64, device=device)
@@ -216,8 +218,7 @@ class EnvBase(EnvProperties, ABC):
                 NanGuard,
                 BaseException,
                 Wrenches,
-                Recorded,
-                Verdicts,
+                *(Recorded, Verdicts, ComputeThreads),
             ),
         )
         roots = {"": self, **self._row_state_roots()}
