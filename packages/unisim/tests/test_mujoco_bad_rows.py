@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from unisim_support import from_xml, pendulum, reset_rows, write_rows
+from unisim_support import free_box, from_xml, pendulum, reset_rows, write_rows
 
 from unisim import SimCfg
 
@@ -33,6 +33,42 @@ def test_a_state_that_is_not_finite_is_bad_at_once_and_after_a_step(backend, fie
     assert backend.bad_rows().tolist() == [False, True, False]
     step(backend)
     assert backend.bad_rows().tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("field", ["qpos", "qvel"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("row", [0, 299])
+def test_one_number_that_is_not_finite_is_found_wherever_it_is(simulate, field, value, row):
+    backend = simulate(free_box, 300)
+    for column in range(backend._batch.bind(field).shape[1]):
+        kept = backend._batch.bind(field)[row, column]
+        backend._batch.bind(field)[row, column] = value
+        assert backend.bad_rows().nonzero().flatten().tolist() == [row], column
+        backend._batch.bind(field)[row, column] = kept
+    assert not backend.bad_rows().any()
+
+
+def test_huge_numbers_are_finite_whatever_their_sum_is(simulate):
+    backend = simulate(free_box, 3)
+    backend._batch.bind("qvel")[1] = 1.7e308
+    assert not backend.bad_rows().any()
+
+
+def test_rows_that_are_not_finite_and_rows_that_the_engine_warns_of_are_all_bad(backend):
+    write_rows(backend, [2], qpos=[[1e12]])
+    step(backend)
+    backend._batch.bind("qvel")[0] = math.nan
+    assert backend.bad_rows().tolist() == [True, False, True]
+    backend._batch.bind("qvel")[0] = 0.0
+    assert backend.bad_rows().tolist() == [False, False, True]
+
+
+def test_what_is_returned_is_not_written_again(backend):
+    backend._batch.bind("qvel")[0] = math.nan
+    rows = backend.bad_rows()
+    backend._batch.bind("qvel")[0] = 0.0
+    backend.bad_rows()
+    assert rows.tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize("parts", [{"qpos": [[1e12]]}, {"qvel": [[1e11]]}])

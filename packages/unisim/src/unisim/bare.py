@@ -139,6 +139,7 @@ def make_bare(
     device: str,
     declared: Declared,
     freshness: Freshness = "fresh",
+    reads: Sequence[str] | None = None,
 ) -> BareEngine | None:
     """Returns the engine of a backend alone, or None: that backend has none that leaves `freshness`.
 
@@ -150,6 +151,8 @@ def make_bare(
         device: Torch device of the backend's tensors.
         declared: What the backend was told that it would write or record.
         freshness: What a step leaves current.
+        reads: Keys of what the plan of the backend reads, for it may leave undone what none of them follows from; None:
+            it does nothing of the kind.
 
     Raises:
         ValueError: No such freshness.
@@ -161,7 +164,7 @@ def make_bare(
         raise ValueError(f"make_bare: freshness is {freshness!r}, expected one of {get_args(Freshness)}")
     for entry in entry_points(group=GROUP, name=name):
         make = entry.load()
-        bare = make(scene, sim, num_envs=num_envs, declared=declared, freshness=freshness)
+        bare = make(scene, sim, num_envs=num_envs, declared=declared, freshness=freshness, reads=reads)
         if not isinstance(bare, BareEngine):
             raise TypeError(
                 f"entry point {name!r} of {GROUP!r}: {entry.value} makes a {type(bare).__name__}, "

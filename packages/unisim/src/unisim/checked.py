@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from unisim.declarations import pushed_bodies, unmet
 from unisim.errors import CapabilityError, NonFiniteError, ResetRejectedError
 from unisim.model_layout import ModelLayout, find
 from unisim.packets import ACCELERATION_FIELDS, STATE_FIELDS, HostBridgeSpec, ReadLayout, spec_of
-from unisim.reset import ResetPayload, check_kinds, ensure_valid
+from unisim.reset import ResetPayload, all_finite, check_kinds, ensure_valid
 
 if TYPE_CHECKING:
     from unisim.render import CameraCfg
@@ -44,8 +43,7 @@ def _check_substeps(owner: str, nsteps: int) -> None:
 
 def _reject_non_finite(ctrl: torch.Tensor, owner: str) -> None:
     """Refuses a control with a NaN or an infinity, before physics moves."""
-    # One operator where all is well: the largest magnitude is NaN or infinite where any control is.
-    if ctrl.numel() and not math.isfinite(torch.linalg.vector_norm(ctrl, torch.inf).item()):
+    if not all_finite(ctrl):
         rows = torch.nonzero(~torch.isfinite(ctrl).all(dim=1)).flatten().tolist()
         raise NonFiniteError(f"{owner}: control of rows {rows[:8]} is not finite; physics has not moved")
 
@@ -179,13 +177,13 @@ class CheckedBackend(SimBackend):
         """Checks everything about a control that can be known without reading its values."""
         self._alive("step_tensor")
         owner = f"{self._owner}.step_tensor"
-        if (got := _kind(ctrl)) != "torch.float32":
-            raise TypeError(f"{owner}: ctrl is {got}, expected a float32 tensor")
+        if getattr(ctrl, "dtype", None) is not torch.float32:
+            raise TypeError(f"{owner}: ctrl is {_kind(ctrl)}, expected a float32 tensor")
         if ctrl.device != self._device:
             host = self.tensor_execution() is TensorExecution.HOST_BRIDGE
             hint = "; drive other devices through the compiled plan" if host else ""
             raise ValueError(f"{owner}: ctrl is on {ctrl.device}, expected {self._device}{hint}")
-        if tuple(ctrl.shape) != (self.num_envs, self._control_width) or not ctrl.is_contiguous():
+        if ctrl.shape != (self.num_envs, self._control_width) or not ctrl.is_contiguous():
             raise ValueError(
                 f"{owner}: ctrl has shape {tuple(ctrl.shape)}{'' if ctrl.is_contiguous() else ', not contiguous'}; "
                 f"expected contiguous {(self.num_envs, self._control_width)}"
@@ -219,8 +217,9 @@ class CheckedBackend(SimBackend):
     def set_state_tensor(self, env_ids: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
         """Writes the full state of rows; see `SimBackend`."""
         self._alive("set_state_tensor")
-        payload = ResetPayload(env_ids, qpos, qvel)
-        ensure_valid(payload, self._layout, num_envs=self.num_envs, owner=f"{self._owner}.set_state_tensor")
+        payload, owner = ResetPayload(env_ids, qpos, qvel), f"{self._owner}.set_state_tensor"
+        check_kinds(owner, payload)
+        ensure_valid(payload, self._layout, num_envs=self.num_envs, owner=owner)
         if env_ids.numel():
             self._commit_write(payload.detached())
 
@@ -228,12 +227,12 @@ class CheckedBackend(SimBackend):
         self._alive(call)
         owner = f"{self._owner}.{call}"
         check_kinds(owner, payload, mask=mask)
-        if mask.dtype != torch.bool or tuple(mask.shape) != (self.num_envs,):
+        if mask.dtype != torch.bool or mask.shape != (self.num_envs,):
             raise ResetRejectedError(
                 f"{owner}: mask is {mask.dtype} {tuple(mask.shape)}, expected torch.bool ({self.num_envs},); "
                 "nothing was written"
             )
-        for name, values in (("mask", mask), ("env_ids", payload.env_ids), *payload.parts()):
+        for name, values in (("mask", mask), *payload.all_parts()):
             if values.device != self._device:
                 raise ResetRejectedError(
                     f"{owner}: {name} is on {values.device}, expected {self._device}; nothing was written"

@@ -17,6 +17,7 @@ __all__ = [
     "QUATERNION_TOLERANCE",
     "ResetPayload",
     "Validation",
+    "all_finite",
     "check_kinds",
     "ensure_valid",
     "validate_payload",
@@ -29,8 +30,16 @@ _Parts = tuple[tuple[str, torch.Tensor], ...]
 """Names and tensors of a payload, in packet order."""
 
 
-def _kinds(parts: _Parts) -> list[tuple[str, torch.dtype, torch.device, torch.Size]]:
-    return [(name, values.dtype, values.device, values.shape) for name, values in parts]
+def all_finite(values: torch.Tensor) -> bool:
+    """Whether no value is NaN or infinite: one operator and one read where all is well.
+
+    A sum is finite only if every value is. One that overflowed says nothing of the values, so they are looked at.
+    """
+    return math.isfinite(values.sum().item()) or bool(torch.isfinite(values).all())
+
+
+def _same_kind(new: torch.Tensor, old: torch.Tensor) -> bool:
+    return new.shape == old.shape and new.dtype == old.dtype and new.device == old.device
 
 
 @dataclass(frozen=True)
@@ -51,15 +60,19 @@ class Validation:
         self, payload: ResetPayload, layout: ModelLayout, num_envs: int, declared: tuple[str, ...]
     ) -> bool:
         """Whether a payload holds the same values for the same rows of the same model."""
-        same = (self.layout is layout, self.num_envs == num_envs, self.declared == declared)
-        return all(same) and self.holds(payload)
+        same = self.layout is layout and self.num_envs == num_envs and self.declared == declared
+        return same and self.holds(payload)
 
     def holds(self, payload: ResetPayload) -> bool:
         """Whether a payload holds the values that were checked, on the device where they were."""
-        given = payload.all_parts()
-        if _kinds(given) != _kinds(self.parts):
+        given, pairs = payload.all_parts(), []
+        if len(given) != len(self.parts):
             return False
-        pairs = [(new, old) for (_, new), (_, old) in zip(given, self.parts, strict=True) if new is not old]
+        for (name, new), (known, old) in zip(given, self.parts, strict=True):
+            if name != known or not _same_kind(new, old):
+                return False
+            if new is not old:
+                pairs.append((new, old))
         if payload.env_ids.device.type == "cpu":
             return all(torch.equal(new, old) for new, old in pairs)
         # One answer for all: each would make the host wait for the device.
@@ -98,9 +111,10 @@ class ResetPayload:
 
     def detached(self) -> ResetPayload:
         """Returns this payload, or where a part requires grad one of the same values that require none."""
-        if not any(values.requires_grad for _, values in self.parts()):
+        given = self.parts()
+        if not any([values.requires_grad for _, values in given]):
             return self
-        parts = {name: values.detach() for name, values in self.parts()}
+        parts = {name: values.detach() for name, values in given}
         state = {name: parts.pop(name, None) for name in ("qpos", "qvel", "ctrl")}
         plain = ResetPayload(self.env_ids, **state, model=parts)
         plain.validation = self.validation
@@ -112,8 +126,14 @@ class ResetPayload:
 
     def parts(self) -> _Parts:
         """Returns the tensors that are present, in packet order."""
-        state = (("qpos", self.qpos), ("qvel", self.qvel), ("ctrl", self.ctrl))
-        return (*((n, t) for n, t in state if t is not None), *self.model.items())
+        found: list[tuple[str, torch.Tensor]] = []
+        if self.qpos is not None:
+            found.append(("qpos", self.qpos))
+        if self.qvel is not None:
+            found.append(("qvel", self.qvel))
+        if self.ctrl is not None:
+            found.append(("ctrl", self.ctrl))
+        return (*found, *self.model.items())
 
 
 def check_kinds(owner: str, payload: object, **others: object) -> None:
@@ -190,8 +210,8 @@ def ensure_valid(
 
     Raises:
         ResetRejectedError: As `validate_payload`, or the mask selects other rows.
+        AttributeError: Not made of tensors; `check_kinds` comes before.
     """
-    check_kinds(owner, payload)
     ids = payload.env_ids
     # What a mask selects is ascending, unique and in range: to be equal to it says all that is to be said of row ids.
     if selected is None or ids.dtype != torch.int64 or not torch.equal(ids, selected):
@@ -209,30 +229,29 @@ def _check_ids(ids: torch.Tensor, num_envs: int, owner: str) -> None:
     if ids.numel():
         if int(ids[0]) < 0 or int(ids[-1]) >= num_envs:
             _reject(owner, f"env_ids {ids.tolist()[:8]} out of range, expected 0 <= id < {num_envs}")
-        if bool((ids[1:] <= ids[:-1]).any()):
+        if ids.numel() > 1 and bool((ids[1:] <= ids[:-1]).any()):
             _reject(owner, f"env_ids {ids.tolist()[:8]} are not ascending and unique")
 
 
 def _check_values(payload: ResetPayload, layout: ModelLayout, owner: str, declared: tuple[str, ...]) -> None:
     """Checks everything but the row ids, which are valid."""
     ids = payload.env_ids
-    shapes: dict[str, tuple[int, ...]] = {"qpos": (layout.nq,), "qvel": (layout.nv,), "ctrl": (layout.nu,)}
-    shapes |= {name: layout.fields[name].shape for name in declared}
+    state = {"qpos": layout.nq, "qvel": layout.nv, "ctrl": layout.nu}
     for name in payload.model:
         if name not in declared:
             _reject(owner, f"model field {name!r} was not declared when the backend was made")
     for name, values in payload.parts():
-        expected = (ids.numel(), *shapes[name])
-        if values.dtype != torch.float32 or tuple(values.shape) != expected:
+        is_field = name in payload.model
+        expected = (ids.numel(), *(layout.fields[name].shape if is_field else (state[name],)))
+        if values.dtype != torch.float32 or values.shape != expected:
             _reject(
                 owner, f"{name} is {values.dtype} {tuple(values.shape)}, expected torch.float32 {expected}"
             )
-        # One operator where all is well: the largest magnitude is NaN or infinite where any value is.
-        if values.numel() and not math.isfinite(torch.linalg.vector_norm(values, torch.inf).item()):
+        if not all_finite(values):
             row, *place = torch.nonzero(~torch.isfinite(values))[0].tolist()
             value = float(values[(row, *place)])
             _reject(owner, f"{name} of row {int(ids[row])}, column {_place(place)} is {value}")
-        if name in declared and (found := check_model_values(name, values, layout.fields[name])):
+        if is_field and (found := check_model_values(name, values, layout.fields[name])):
             _reject(owner, f"model field {name!r} of row {int(ids[found[0]])}: {found[1]}")
     if payload.qpos is not None:
         _check_quaternions(payload.qpos, ids, layout, owner)
@@ -243,10 +262,10 @@ def _check_quaternions(qpos: torch.Tensor, ids: torch.Tensor, layout: ModelLayou
         if joint.kind not in ("free", "ball"):
             continue
         stop = joint.qpos_start + joint.qpos_dim
-        norm = qpos[:, stop - 4 : stop].norm(dim=-1)
-        wrong = (norm - 1.0).abs() > QUATERNION_TOLERANCE
-        if bool(wrong.any()):
-            row = int(wrong.nonzero()[0])
+        norm = torch.linalg.vector_norm(qpos[:, stop - 4 : stop], dim=-1)
+        error = (norm - 1.0).abs()
+        if len(error) and error.max().item() > QUATERNION_TOLERANCE:
+            row = int((error > QUATERNION_TOLERANCE).nonzero()[0])
             _reject(
                 owner,
                 f"quaternion of joint {joint.name!r}, row {int(ids[row])} has norm {float(norm[row]):.4g}",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, get_args
 
 import torch
 
@@ -165,24 +165,26 @@ class HostBridgeTransferPlan:
         self._stage: Literal["idle", "controlled", "stepped"] = "idle"
         self._pending: tuple[torch.Tensor, torch.Tensor] | None = None
         """Row ids whose selected read is due, as the host and as the device see them."""
-        self._stats = TransferStats()
+        self._counts = {kind: [0, 0, 0] for kind in get_args(PacketKind)}
+        """Transfers, bytes and synchronisations of each kind."""
         self._closed = False
 
     @property
     def transfer_stats(self) -> TransferStats:
         """Transfers, bytes and synchronisations by packet kind, as a value."""
-        return self._stats
+        return TransferStats(**{kind: PacketCount(*counts) for kind, counts in self._counts.items()})
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called: nothing is read or written through it any more."""
+        return self._closed
 
     @property
     def storage(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         """Host and device bytes of each packet, for tests that watch who writes them; not to be written."""
-        packets = {
-            "control": self._control,
-            "read": self._read,
-            "selected": self._selected,
-            "rows": self._rows,
-        }
-        return {name: (packet.host_bytes, packet.device_bytes) for name, packet in packets.items()}
+        packets = self._control, self._read, self._selected, self._rows
+        names = "control", "read", "selected", "rows"
+        return {name: (p.host_bytes, p.device_bytes) for name, p in zip(names, packets, strict=True)}
 
     def count_verdict(self, num_bytes: int) -> None:
         """Counts one small result that the caller copied to the host and waited for.
@@ -196,9 +198,10 @@ class HostBridgeTransferPlan:
         self._count("verdict", num_bytes, synchronizes=True)
 
     def _count(self, kind: PacketKind, num_bytes: int, *, synchronizes: bool) -> None:
-        old: PacketCount = getattr(self._stats, kind)
-        new = PacketCount(old.transfers + 1, old.bytes + num_bytes, old.synchronizations + synchronizes)
-        self._stats = replace(self._stats, **{kind: new})
+        counts = self._counts[kind]
+        counts[0] += 1
+        counts[1] += num_bytes
+        counts[2] += synchronizes
 
     def _expect(self, call: str, holds: bool, remedy: str) -> None:
         if self._closed:
@@ -222,7 +225,7 @@ class HostBridgeTransferPlan:
         got = getattr(ctrl, "dtype", type(ctrl).__name__)
         if got is not torch.float32:
             raise TypeError(f"HostBridgeTransferPlan.write_control: ctrl is {got}, expected torch.float32")
-        if tuple(ctrl.shape) != (self._n, self._c) or ctrl.device != self._ctrl.device:
+        if ctrl.shape != self._ctrl.shape or ctrl.device != self._ctrl.device:
             raise ValueError(
                 f"HostBridgeTransferPlan.write_control: ctrl has shape {tuple(ctrl.shape)} on {ctrl.device}, "
                 f"expected {(self._n, self._c)} on {self._ctrl.device}"
@@ -255,11 +258,10 @@ class HostBridgeTransferPlan:
         """
         self._expect("read", self._stage != "controlled", "call step(nsteps) first")
         self._expect("read", self._pending is None, "call read_selected() first")
-        width = self.layout.width
         self._read.wait()
         self._port.pack_rows(self.layout, self._read_host, None)
         self._read.to_device(self._read_host, self.packet)
-        self._count("read", 4 * self._n * width, synchronizes=False)
+        self._count("read", 4 * self._n * self.layout.width, synchronizes=False)
         self._stage = "idle"
         return self.packet
 
@@ -303,8 +305,7 @@ class HostBridgeTransferPlan:
         """
         owner = "HostBridgeTransferPlan." + ("apply_reset" if kind == "reset" else "write_rows")
         k, parts = self._check_rows(owner, mask, payload)
-        widths = [math.prod(values.shape[1:]) for _, values in parts]
-        total = 8 * k + 4 * k * sum(widths)
+        total = 8 * k + 4 * sum([values.numel() for _, values in parts])
         if total > self._rows.device_bytes.numel():
             raise ResetRejectedError(
                 f"{owner}: {total} bytes do not fit the compiled packet; nothing was written"
@@ -313,14 +314,14 @@ class HostBridgeTransferPlan:
         host = ResetPayload(self._row_ids_host[:k] if self._rows.staged else ids)
         ids.copy_(payload.env_ids)
         start, model = 8 * k, {}
-        for (name, values), width in zip(parts, widths, strict=True):
-            there, here = self._rows.blocks(start, tuple(values.shape))
+        for name, values in parts:
+            there, here = self._rows.blocks(start, values.shape)
             here.copy_(values.detach() if values.requires_grad else values)
             if name in ("qpos", "qvel", "ctrl"):
                 setattr(host, name, there)
             else:
                 model[name] = there
-            start += 4 * k * width
+            start += 4 * values.numel()
         host.model, known = model, payload.validation
         if self._rows.staged:
             self._rows.to_host(self._rows.host_bytes[:total], self._rows.device_bytes[:total])
@@ -347,7 +348,7 @@ class HostBridgeTransferPlan:
     ) -> tuple[int, tuple[tuple[str, torch.Tensor], ...]]:
         """Checks what packing needs, so that no copy converts or moves anything unseen; the backend checks the rest."""
         check_kinds(owner, payload, mask=mask)
-        if mask.dtype != torch.bool or tuple(mask.shape) != (self._n,):
+        if mask.dtype != torch.bool or mask.shape != (self._n,):
             raise ResetRejectedError(
                 f"{owner}: mask is {mask.dtype} {tuple(mask.shape)}, expected torch.bool ({self._n},); "
                 "nothing was written"
@@ -359,7 +360,7 @@ class HostBridgeTransferPlan:
             )
         k, here = ids.numel(), self._rows.device_bytes.device
         for name, values in parts:
-            if values.dtype != torch.float32 or values.shape[:1] != (k,):
+            if values.dtype != torch.float32 or values.ndim == 0 or len(values) != k:
                 raise ResetRejectedError(
                     f"{owner}: {name} is {values.dtype} {tuple(values.shape)}, expected torch.float32 ({k}, ...); "
                     "nothing was written"

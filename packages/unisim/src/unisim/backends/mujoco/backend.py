@@ -10,17 +10,18 @@ import numpy as np
 import torch
 
 from unisim.backends.mujoco.engine_warnings import BAD_ROW, EngineWarnings, log_engine_message
-from unisim.backends.mujoco.reads import BatchReads
+from unisim.backends.mujoco.reads import BatchReads, state_columns
 from unisim.capabilities import Diagnostic, TensorCapabilities, device_problem
 from unisim.contract import Declared
 from unisim.host_bridge import HostBridgeBackend
 from unisim.model_layout import layout_digest
-from unisim.packets import STATE_FIELDS, ReadLayout
+from unisim.packets import STATE_FIELDS, HostBridgeSpec, ReadLayout
 from unisim.randomization import MODEL_FIELDS, engine_values
 from unisim.render import CameraCfg, OffscreenRenderer
 from unisim.reset import ResetPayload
 from unisim.scene import SceneCfg, SimCfg
 from unisim.scene_model import compile_scene, engine_field, holding_actuators
+from unisim.transfer import HostBridgeTransferPlan
 
 __all__ = ["MuJoCoBackend"]
 
@@ -67,6 +68,12 @@ class MuJoCoBackend(HostBridgeBackend):
         self._held_range = np.array([layout.actuators[i].ctrl_range for i in self._holds_length]).T
         self._default_qpos = np.array(layout.default_qpos)
         self._default_qvel = np.array(layout.default_qvel)
+        # Views of the state rows, which stay where they are: binding one anew costs more than writing a row.
+        self._state = {name: self._batch.bind(name) for name in STATE_FIELDS}
+        self._wrenches = self._batch.bind("xfrc_applied")
+        moving = [state_columns(self._batch, name) for name in ("qpos", "qvel")]
+        self._moving = self._batch.state[:, moving[0].start : moving[1].stop]
+        self._finite = np.empty(self._moving.shape, dtype=bool)
         self._length = self._batch.bind("actuator_length")
         self._fields = {name: self._batch.expand(engine_field(name)) for name in declared.model_fields}
         self._nominal = {name: torch.from_numpy(values[0].copy()) for name, values in self._fields.items()}
@@ -88,15 +95,23 @@ class MuJoCoBackend(HostBridgeBackend):
         )
 
     def get_runtime_diagnostics(self) -> tuple[Diagnostic, ...]:
-        """The persistent batch, and pinned staging that a CPU target has no use for."""
+        """The persistent batch, stages on demand, and pinned staging that a CPU target has no use for."""
         self._alive("get_runtime_diagnostics")
-        pinned = self._target.type == "cuda"
+        pinned, stepped = self._target.type == "cuda", self._reads.steps_fresh
         return (
             Diagnostic(
                 "persistent_batch",
                 requested=self._persistent,
                 enabled=self._persistent,
                 reason="" if self._persistent else "sim.persistent is false",
+            ),
+            Diagnostic(
+                "stages_on_demand",
+                requested=True,
+                enabled=not stepped,
+                reason="what is read follows from positions and velocities, so every step computes it"
+                if stepped
+                else "",
             ),
             Diagnostic(
                 "pinned_staging",
@@ -111,31 +126,37 @@ class MuJoCoBackend(HostBridgeBackend):
         self._alive("pack_rows")
         self._reads.pack(layout, out, env_ids)
 
+    def compile_host_bridge_io(self, spec: HostBridgeSpec) -> HostBridgeTransferPlan:
+        """Returns the packed plan; see `SimBackend`. What open plans read decides what a step brings up to date."""
+        plan = super().compile_host_bridge_io(spec)
+        self._reads.follow(plan)
+        return plan
+
     def _advance(self, ctrl: torch.Tensor, nsteps: int) -> None:
         nu = self._layout.nu
         values = ctrl.numpy()
-        self._batch.bind("ctrl")[:] = values[:, :nu]
+        self._state["ctrl"][:] = values[:, :nu]
         if self._wrench_bodies:
             wrenches = values[:, nu:].reshape(self.num_envs, len(self._wrench_bodies), 6)
-            self._batch.bind("xfrc_applied")[:, self._wrench_bodies] = wrenches
+            self._wrenches[:, self._wrench_bodies] = wrenches
         self._reads.step(nsteps)
         self._warnings.report(self._batch.warning)
 
     def _commit_reset(self, payload: ResetPayload) -> None:
         ids = payload.env_ids.numpy()
-        batch = self._batch
+        batch, state = self._batch, self._state
         # This order is the only one that loses nothing: constants follow the fields they derive from, and a reset
         # discards state written before it.
         self._write_fields(payload, ids)
         batch.reset(ids, stage=mujoco.mjtStage.mjSTAGE_NONE)
-        batch.bind("qpos")[ids] = self._default_qpos if payload.qpos is None else payload.qpos.numpy()
-        batch.bind("qvel")[ids] = self._default_qvel if payload.qvel is None else payload.qvel.numpy()
+        state["qpos"][ids] = self._default_qpos if payload.qpos is None else payload.qpos.numpy()
+        state["qvel"][ids] = self._default_qvel if payload.qvel is None else payload.qvel.numpy()
         if payload.ctrl is not None:
-            batch.bind("ctrl")[ids] = payload.ctrl.numpy()
+            state["ctrl"][ids] = payload.ctrl.numpy()
         elif self._holds_length.size:
             batch.forward(ids, stage=mujoco.mjtStage.mjSTAGE_POS)
-            held = np.ix_(ids, self._holds_length)
-            batch.bind("ctrl")[held] = np.clip(self._length[held], *self._held_range)
+            held = ids[:, None], self._holds_length
+            state["ctrl"][held] = np.clip(self._length[held], *self._held_range)
         batch.forward(ids, stage=mujoco.mjtStage.mjSTAGE_ACC)
         self._reads.restarted(ids)
 
@@ -150,17 +171,20 @@ class MuJoCoBackend(HostBridgeBackend):
         self._write_fields(payload, ids)
         for name, values in payload.parts():
             if name in STATE_FIELDS:
-                stored, written = self._batch.bind(name), values.numpy()
+                stored, written = self._state[name], values.numpy()
+                present = stored[ids]
                 # What was read as float32 and is written back unchanged keeps the engine's precision.
-                stored[ids] = np.where(stored[ids].astype(np.float32) == written, stored[ids], written)
+                stored[ids] = np.where(present.astype(np.float32) == written, present, written)
         self._reads.refresh(ids)
 
     def bad_rows(self) -> torch.Tensor:
         """Returns (N,) bool: a non-finite state, or an engine warning of a bad one since the last reset."""
         self._alive("bad_rows")
-        qpos, qvel = self._batch.bind("qpos"), self._batch.bind("qvel")
-        bad = ~(np.isfinite(qpos).all(axis=1) & np.isfinite(qvel).all(axis=1))
-        bad |= self._batch.warning[:, BAD_ROW, 1].any(axis=1)
+        bad = np.zeros(self.num_envs, dtype=bool)
+        if not np.isfinite(self._moving, out=self._finite).all():
+            bad |= ~self._finite.all(axis=1)
+        if self._warnings.any(self._batch.warning):
+            bad |= self._batch.warning[:, BAD_ROW, 1].any(axis=1)
         return torch.from_numpy(bad)
 
     def snapshot(self) -> dict[str, torch.Tensor]:
@@ -226,7 +250,8 @@ class MuJoCoBackend(HostBridgeBackend):
                 self._renderer.close()
         finally:
             # Every array bound from the batch keeps its threads alive, so all of them go together.
-            del self._batch, self._reads, self._length, self._fields, self._renderer
+            del self._batch, self._reads, self._state, self._wrenches, self._moving
+            del self._length, self._fields, self._renderer
 
 
 def _derives_constants(name: str) -> bool:

@@ -10,6 +10,8 @@ import mujoco.batch
 import numpy as np
 import torch
 
+from unisim.backends.mujoco.packing import follows_from_state
+from unisim.backends.mujoco.reads import state_columns
 from unisim.bare import BareEngine, EngineCall, Freshness, RowsCall, StepCall
 from unisim.contract import Declared
 from unisim.model_layout import find, layout_digest
@@ -29,9 +31,9 @@ class BareBatch(BareEngine):
     """N rows of the same model, on as many threads, persistent or not, with the same fields expanded.
 
     Fresh, it makes the engine calls of the backend in their order: substep by substep where sensors are declared of
-    which each substep is recorded, otherwise all substeps in one call. Plain, it makes all substeps in one call,
-    without bringing positions, velocities and sensors up to date, and writes rows without a forward; the states are
-    the same to the bit.
+    which each substep is recorded, otherwise all substeps in one call; and as the backend it brings positions,
+    velocities and sensors up to date where something that follows from the state is read. Plain, it makes all substeps
+    in one call, without that, and writes rows without a forward; the states are the same to the bit.
     """
 
     def __init__(
@@ -42,18 +44,21 @@ class BareBatch(BareEngine):
         num_envs: int,
         declared: Declared,
         freshness: Freshness,
+        reads: Sequence[str] | None = None,
     ) -> None:
         """Compiles the scene and makes the batch; see `unisim.bare.make_bare`."""
         self._fresh = freshness == "fresh"
-        self._stage = _FRESH if self._fresh else mujoco.mjtStage.mjSTAGE_NONE
         self._by_substep = self._fresh and bool(declared.substep_sensors)
-        stage = "stage=mjSTAGE_VEL" if self._fresh else "no fresh stage"
-        self.label = f"mujoco.batch.Batch, {stage}{', substep by substep' if self._by_substep else ''}"
-        self.exact = True
         model, layout = compile_scene(scene, sim, declared.model_fields)
         recorded = [find(layout.sensors, name, "sensor") for name in declared.substep_sensors]
         lagging = any(sensor.stage != "acceleration" for sensor in recorded)
         self._between = _FRESH if lagging else mujoco.mjtStage.mjSTAGE_NONE  # as the backend does
+        self._current_stage = self._fresh and (lagging or reads is None or follows_from_state(reads, layout))
+        """Whether a step leaves position- and velocity-stage values current."""
+        self._stage = _FRESH if self._current_stage else mujoco.mjtStage.mjSTAGE_NONE
+        stage = "stage=mjSTAGE_VEL" if self._current_stage else "no fresh stage"
+        self.label = f"mujoco.batch.Batch, {stage}{', substep by substep' if self._by_substep else ''}"
+        self.exact = True
         self._current = [sensor for sensor in layout.sensors if sensor.stage != "acceleration"]
         self._model_digest = layout_digest(layout)
         self._batch = mujoco.batch.Batch(model, num_envs, nthread=sim.num_threads, persistent=sim.persistent)
@@ -154,24 +159,25 @@ class BareBatch(BareEngine):
             if written is not None:
                 # As the backend does: what was read as float32 and is written back keeps the engine's precision.
                 stored[ids] = np.where(stored[ids].astype(np.float32) == written, stored[ids], written)
-        if self._fresh:
+        if self._current_stage:
             self._batch.forward(ids, stage=_FRESH)
 
     def difference(self, snapshot: dict[str, torch.Tensor]) -> str:
         """Returns where it differs from the backend; see `BareEngine`.
 
-        State and model fields are compared; fresh, the sensors of the position and velocity stage too. Plain, it knows
-        no reset's control.
+        State and model fields are compared; where they are current, the sensors of the position and velocity stage too.
+        Plain, it knows no reset's control.
         """
         own, theirs = np.array(self._batch.state), snapshot["state"].numpy()
         differs = _differ(own, theirs)
         if not self._fresh:
-            differs[:, self._columns("ctrl")] = False
+            differs[:, state_columns(self._batch, "ctrl")] = False
         if not differs.any():
             return self._field_difference(snapshot) or self._sensor_difference(snapshot)
         row, column = (int(i) for i in np.argwhere(differs)[0])
         name = next(
-            (n for n in _COMPONENTS if column in range(*self._columns(n).indices(own.shape[1]))), "state"
+            (n for n in _COMPONENTS if column in range(*state_columns(self._batch, n).indices(own.shape[1]))),
+            "state",
         )
         return (
             f"{name} of {int(differs.any(axis=1).sum())} rows; in row {row}, column {column} of the state, "
@@ -186,7 +192,7 @@ class BareBatch(BareEngine):
         return ""
 
     def _sensor_difference(self, snapshot: dict[str, torch.Tensor]) -> str:
-        if self._sensors is None:
+        if self._sensors is None or not self._current_stage:
             return ""
         differs = _differ(self._sensors, snapshot["sensordata"].numpy())
         for sensor in self._current:
@@ -194,12 +200,6 @@ class BareBatch(BareEngine):
             if rows.any():
                 return f"sensor {sensor.name} of {int(rows.sum())} rows, first in row {int(np.flatnonzero(rows)[0])}"
         return ""
-
-    def _columns(self, name: str) -> slice:
-        """Returns the columns of the state that a field is a view of."""
-        state, field = self._batch.state, self._batch.bind(name)
-        start = (field.ctypes.data - state.ctypes.data) // state.itemsize
-        return slice(start, start + (field[0].size if field.ndim > 1 else 1))
 
     def close(self) -> None:
         """Drops the batch and every array that keeps its threads alive; a prepared function keeps them too."""

@@ -42,12 +42,19 @@ class EngineWarnings:
         self._memory_mib = model.narena / 2**20
         self._reported = np.zeros(_NUM_KINDS, dtype=bool)
 
+    @staticmethod
+    def any(warnings: np.ndarray[Any, Any]) -> bool:
+        """Whether any row has a warning since its last reset, among (N, kinds, 2): nearly always none has."""
+        return bool(np.count_nonzero(warnings))
+
     def know(self, warnings: np.ndarray[Any, Any]) -> None:
         """Takes the kinds among `warnings` for reported: a snapshot brings back what was told when it was made."""
         self._reported |= warnings[:, :, 1].any(axis=0)
 
     def report(self, warnings: np.ndarray[Any, Any]) -> None:
         """Logs the kinds that are new among (N, kinds, 2) last infos and counts."""
+        if not self.any(warnings):
+            return
         new = warnings[:, :, 1].any(axis=0) & ~self._reported
         if not new.any():
             return
