@@ -8,7 +8,7 @@ import pytest
 import torch
 from core_support import RobotEnv, ScriptedEnv, steps, zeros
 
-from unilab_core import ResetRejectedError, SceneEntityCfg
+from unilab_core import ConfigError, ResetRejectedError, SceneEntityCfg
 from unisim.testing import make_layout
 
 HALF = math.sqrt(0.5)
@@ -334,3 +334,46 @@ def test_a_fixed_entity_reads_its_root_from_its_body():
         assert "body:robot/base" in env.describe().reads
         env.reset()
         assert env.step(zeros(env)).reward.tolist() == [0.0, 0.0]
+
+
+def test_a_whole_root_state_is_staged_as_pose_and_then_velocity_would_be():
+    poses = torch.tensor([[*HERE, *YAW_90], [0.5, 0.0, 2.0, HALF, HALF, 0.0, 0.0]])
+    linear, angular = torch.tensor([[1.0, 2.0, 3.0], [0.1, 0.2, 0.3]]), torch.tensor([[0.3, -0.7, 0.9]] * 2)
+
+    def whole(env, ids):
+        k = ids.numel()
+        env.scene["robot"].data.write_root_state(poses[:k], linear[:k], angular[:k], ids)
+
+    def parts(env, ids):
+        data, k = env.scene["robot"].data, ids.numel()
+        data.write_root_pose(poses[:k], ids)
+        data.write_root_velocity(linear[:k], angular[:k], ids)
+
+    views = []
+    for stage in (whole, parts):
+        with RobotEnv(2, stage=stage) as env:
+            env.reset()
+            views.append({key: value.clone() for key, value in env.backend.get_state_views().items()})
+    for part in ("qpos", "qvel"):
+        assert (views[0][part] == views[1][part]).all()
+    assert views[0]["qvel"][0, 3:6].any()
+
+
+def test_a_part_of_a_root_state_of_another_shape_is_refused_by_name():
+    def stage(env, ids):
+        env.scene["robot"].data.write_root_state(torch.zeros(1, 7), torch.zeros(1, 3), torch.zeros(1, 2), ids)
+
+    message = r"robot.write_root_state: ang_vel_w got shape \(1, 2\), expected \(1, 3\)"
+    with pytest.raises(ConfigError, match=message):
+        RobotEnv(1, stage=stage)
+
+
+def test_a_handle_is_the_same_for_the_same_config():
+    with RobotEnv(1) as env:
+        data = env.scene["robot"].data
+        assert data.bodies(SceneEntityCfg(body_names=("base",))) is data.bodies(
+            SceneEntityCfg(body_names=("base",))
+        )
+        assert data.bodies(SceneEntityCfg(body_names=("base",))) is not data.bodies(
+            SceneEntityCfg(body_names=(".*",))
+        )

@@ -167,3 +167,36 @@ def test_turning_by_nothing_changes_no_bit():
     q = torch.tensor([1.0, 0.0, 0.0, 0.0]).expand(4096, 4)
     assert torch.equal(quat_apply(q, v), v)
     assert torch.equal(quat_apply_inverse(q, v), v)
+
+
+def _spelled_out(a, b):
+    (aw, ax, ay, az), (bw, bx, by, bz) = a.unbind(-1), b.unbind(-1)
+    return torch.stack(
+        [
+            aw * bw - ax * bx - ay * by - az * bz,
+            aw * bx + ax * bw + ay * bz - az * by,
+            aw * by - ax * bz + ay * bw + az * bx,
+            aw * bz + ax * by - ay * bx + az * bw,
+        ],
+        dim=-1,
+    )
+
+
+@pytest.mark.parametrize(
+    "shapes", [((1, 4), (1, 4)), ((501, 4), (501, 4)), ((3, 1, 4), (5, 4)), ((4,), (4,))]
+)
+def test_a_product_has_the_very_bits_of_its_sixteen_products_added_up_in_order(shapes):
+    rng = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(shape, generator=rng) for shape in shapes)
+    assert torch.equal(quat_mul(a, b), _spelled_out(a, b))
+
+
+def test_a_product_is_one_of_float64_and_of_what_was_made_in_inference_mode_too():
+    a, b = torch.rand(3, 4, dtype=torch.float64), torch.rand(3, 4, dtype=torch.float64)
+    with torch.inference_mode():
+        quat_mul(a, b)
+    b.requires_grad_()
+    product = quat_mul(a, b)
+    assert product.dtype == torch.float64
+    product.sum().backward()
+    assert b.grad is not None

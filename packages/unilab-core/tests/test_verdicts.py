@@ -39,15 +39,6 @@ def test_it_agrees_with_isfinite(rows: list[list[float]]) -> None:
     }
 
 
-def test_sizes_may_grow_from_verdict_to_verdict() -> None:
-    verdicts = Verdicts(torch.device("cpu"))
-    verdicts.prepare_zeros(4)
-    for size in (2, 7, 4, 9, 2):
-        wrong = torch.zeros(size)
-        wrong[-1] = torch.nan
-        assert verdicts.take({"a": torch.zeros(size), "b": wrong}) == ({"a": True, "b": False}, [])
-
-
 def test_opposite_infinities_do_not_make_up_for_each_other() -> None:
     values = torch.tensor([float("inf"), float("-inf")])
     assert Verdicts(torch.device("cpu")).take({"values": values})[0] == {"values": False}

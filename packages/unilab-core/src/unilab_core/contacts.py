@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import torch
 
 from unilab_core.errors import nearest
+from unilab_core.kept_reads import KeptReads
 from unisim.model_layout import ContactLayout
 
-__all__ = ["ContactHandle"]
+__all__ = ["ContactHandle", "FoundContacts"]
 
 
 class ContactHandle:
@@ -31,14 +33,22 @@ class ContactHandle:
         self.layout = layout
         self._values = values
 
-    def _field(self, name: str) -> torch.Tensor:
+    def check(self, name: str) -> slice:
+        """Returns which columns of a slot are a field.
+
+        Raises:
+            KeyError: The sensor does not report it; the message lists what it does report.
+        """
         columns = self.layout.columns.get(name)
         if columns is None:
             raise KeyError(
                 f"contact sensor {self.name!r} does not report {name!r}; {nearest(name, self.layout.data)} "
                 "(add it to the sensor's data)"
             )
-        values = self._values()
+        return columns
+
+    def _field(self, name: str) -> torch.Tensor:
+        columns, values = self.check(name), self._values()
         fields = values.view(values.shape[0], self.layout.num, self.layout.width)[..., columns]
         return fields[..., 0] if fields.shape[-1] == 1 else fields
 
@@ -79,3 +89,44 @@ class ContactHandle:
     def tangent(self) -> torch.Tensor:
         """(N, S, 3) first unit tangent in the world."""
         return self._field("tangent")
+
+
+class FoundContacts:
+    """What F contact sensors have found, side by side; making it reads nothing, reading a field does.
+
+    What a field returned is rewritten with later values, at the latest when it is read again: clone what a later step
+    needs.
+    """
+
+    row_settings: ClassVar[tuple[str, ...]] = ("_handles", "_names", "_kept")
+    """Where to look, and views of it: it has no state of its own."""
+
+    def __init__(self, handles: Sequence[ContactHandle], kept: KeptReads) -> None:
+        """Remembers where the values come from.
+
+        Args:
+            handles: The sensors, each of which reports `found`.
+            kept: Keeps what is derived from columns until they change.
+
+        Raises:
+            KeyError: A sensor does not report `found`; the message lists what it does report.
+        """
+        for handle in handles:
+            handle.check("found")
+        self._handles = tuple(handles)
+        self._names = tuple(handle.name for handle in handles)
+        self._kept = kept
+
+    @property
+    def counts(self) -> torch.Tensor:
+        """(N, F) float32: how many contacts match; to be read only."""
+        # Every slot says the same: the first one's will do.
+        return self._kept.side_by_side(("found", self._names), self._columns, 0, "columns")
+
+    @property
+    def flags(self) -> torch.Tensor:
+        """(N, F) float32: 1 where there is contact, 0 where there is none; to be read only."""
+        return self._kept.get(("touching", self._names), lambda: self.counts.clamp(max=1.0))
+
+    def _columns(self) -> list[torch.Tensor]:
+        return [handle.found for handle in self._handles]

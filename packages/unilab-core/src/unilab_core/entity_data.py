@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from unilab_core.contacts import ContactHandle
+from unilab_core.contacts import ContactHandle, FoundContacts
 from unilab_core.entity_cfg import Index, SceneEntityCfg, chosen_columns, column_index, own_elements
+from unilab_core.field_parts import FieldParts
 from unilab_core.io import BackendIO
 from unilab_core.kept_reads import KeptReads, Source
-from unilab_core.model_staging import FieldPart
 from unilab_core.reads import BodyHandle
-from unilab_core.root_state import RootState
+from unilab_core.root_state import RootState, free_joint
 from unilab_core.rotation import quat_apply, quat_apply_inverse
 from unilab_core.staging import Part, Staging
 from unilab_core.wrenches import Wrenches
@@ -55,11 +55,13 @@ class EntityData:
         self._read_q = column_index(starts_q, device)
         self._read_v = column_index(starts_v, device)
         self._own = own_elements(layout, model, device)
+        self._parts = FieldParts(self._own, layout.name)
         self._kept = KeptReads(io, staging)
+        self._handles: dict[tuple[str, SceneEntityCfg], BodyHandle] = {}
         n = staging.qpos.shape[0]
         body = BodyHandle(self._derived, [f"body:{layout.root_body}"], self._kept)
         down = torch.tensor([0.0, 0.0, -1.0], device=device).expand(n, -1)
-        self._root = RootState(_free_joint(layout, model), self._columns_of, body, self._kept, down)
+        self._root = RootState(free_joint(layout, model), self._columns_of, body, self._kept, down)
         default_q = torch.tensor(model.default_qpos, dtype=torch.float32, device=device)
         default_v = torch.tensor(model.default_qvel, dtype=torch.float32, device=device)
         limits = torch.tensor([j.limits for j in joints], dtype=torch.float32, device=device).reshape(-1, 2)
@@ -150,22 +152,28 @@ class EntityData:
         return self._io.column(key)
 
     def bodies(self, cfg: SceneEntityCfg) -> BodyHandle:
-        """Returns a handle on the bodies that `cfg.body_names` means.
+        """Returns a handle on the bodies that `cfg.body_names` means, the same for the same `cfg`.
 
         Raises:
             ValueError: A name matches no body of this entity; the message lists the nearest.
         """
-        keys = [f"body:{self._layout.name}/{name}" for name in self._names(cfg, "body")]
-        return BodyHandle(self._derived, keys, self._kept)
+        return self._handle("body", cfg)
 
     def sites(self, cfg: SceneEntityCfg) -> BodyHandle:
-        """Returns a handle on the sites that `cfg.site_names` means.
+        """Returns a handle on the sites that `cfg.site_names` means, the same for the same `cfg`.
 
         Raises:
             ValueError: A name matches no site of this entity; the message lists the nearest.
         """
-        keys = [f"site:{self._layout.name}/{name}" for name in self._names(cfg, "site")]
-        return BodyHandle(self._derived, keys, self._kept)
+        return self._handle("site", cfg)
+
+    def _handle(self, kind: str, cfg: SceneEntityCfg) -> BodyHandle:
+        """Returns a handle, made once: a term asks in every call, and finding names takes longer than reading them."""
+        handle = self._handles.get((kind, cfg))
+        if handle is None:
+            keys = [f"{kind}:{self._layout.name}/{name}" for name in self._names(cfg, kind)]
+            handle = self._handles[kind, cfg] = BodyHandle(self._derived, keys, self._kept)
+        return handle
 
     def sensor(self, name: str) -> torch.Tensor:
         """Returns a sensor of this entity, (N, dim) float32: a view that the next step rewrites.
@@ -189,6 +197,14 @@ class EntityData:
         found = find(self._contacts, own if own in names else name, "contact sensor")
         assert found.contact is not None
         return ContactHandle(found.name, found.contact, lambda: self._derived(f"sensor:{found.name}"))
+
+    def found_contacts(self, names: Sequence[str]) -> FoundContacts:
+        """Returns what several contact sensors have found, side by side; each is looked for as by `contact`.
+
+        Raises:
+            KeyError: There is no such contact sensor, or it does not report `found`; the message lists the nearest.
+        """
+        return FoundContacts([self.contact(name) for name in names], self._kept)
 
     def write_joint_state(
         self,
@@ -265,6 +281,22 @@ class EntityData:
             ang_vel_b = quat_apply_inverse(self.root_quat_w[env_ids], ang_vel_w)
             self._staging.write("qvel", env_ids, slice(start + 3, start + 6), ang_vel_b)
 
+    def write_root_state(
+        self, pose: torch.Tensor, lin_vel_w: torch.Tensor, ang_vel_w: torch.Tensor, env_ids: torch.Tensor
+    ) -> None:
+        """Stages what `write_root_pose` and then `write_root_velocity` would, and raises what they do; in one go."""
+        start, v_start = self._free_root("write_root_state", env_ids, "qpos", "qvel")
+        owner = f"{self._layout.name}.write_root_state"
+        for name, given, width in (
+            ("pose", pose, 7),
+            ("lin_vel_w", lin_vel_w, 3),
+            ("ang_vel_w", ang_vel_w, 3),
+        ):
+            self._staging.check_values(given, (env_ids.numel(), width), f"{owner}: {name}")
+        velocity = torch.cat([lin_vel_w, quat_apply_inverse(pose[:, 3:], ang_vel_w)], dim=1)
+        self._staging.write("qpos", env_ids, slice(start, start + 7), pose)
+        self._staging.write("qvel", env_ids, slice(v_start, v_start + 6), velocity)
+
     def write_wrench(
         self,
         force_w: torch.Tensor,
@@ -333,7 +365,7 @@ class EntityData:
             ValueError: There is no such element or column.
         """
         owner = f"{self._layout.name}.model_values"
-        part = self._part(field, element_ids, column, owner)
+        part = self._parts.find(field, element_ids, column, owner)
         return self._staging.model_values(field, env_ids, part, owner)
 
     def write_model(
@@ -363,24 +395,5 @@ class EntityData:
             ValueError: `values` has another shape, or there is no such element or column.
         """
         owner = f"{self._layout.name}.write_model"
-        part = self._part(field, element_ids, column, owner)
+        part = self._parts.find(field, element_ids, column, owner)
         self._staging.write_model(field, values, env_ids, part, owner)
-
-    def _part(self, field: str, element_ids: Index, column: int | None, owner: str) -> FieldPart:
-        """Returns where in a model field some of the entity's own elements lie."""
-        own = self._own.get(field.partition("_")[0], slice(None))
-        try:
-            return FieldPart.of(own, element_ids, column)
-        except (IndexError, TypeError) as error:
-            raise ValueError(
-                f"{owner}: element_ids leave what {self._layout.name!r} has of {field!r}; "
-                "take them from Entity.element_ids"
-            ) from error
-
-
-def _free_joint(layout: EntityLayout, model: ModelLayout) -> tuple[int, int] | None:
-    """Returns the first columns of the root's free joint in `qpos` and in `qvel`; None if the root is not free."""
-    if layout.root_joint is None:
-        return None
-    joint = find(model.joints, layout.root_joint, "joint")
-    return joint.qpos_start, joint.qvel_start

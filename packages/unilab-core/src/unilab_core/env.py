@@ -196,15 +196,15 @@ class TorchEnv(EnvBase, ABC):
         if self._loop is not None:
             watched |= self._loop.watched(bad)
         timers = check_timers(self._timers(), self.num_envs, self.device, f"{self._name}._timers")
-        flags = [bad, self._terminated | self._truncated, *timers.values()]
+        flags = [bad, self._terminated, self._truncated, *timers.values()]
         self._io.count_verdict(len(watched) + len(flags))
-        verdict, (any_bad, any_done, *due) = self._verdicts.take(watched, flags)
+        verdict, (any_bad, any_ended, any_cut, *due) = self._verdicts.take(watched, flags)
         self._timers_judged(dict(zip(timers, due, strict=True)))
         if any_bad:
             self._report_bad_rows(bad, state)
         if all(verdict.values()):
             self._guard.remember(self._obs)
-            return any_done
+            return any_ended or any_cut
         wrong = non_finite_rows(watched)
         message = describe_non_finite(f"{self._name}.step", watched, self._labels())
         message += self._explain_non_finite()
@@ -244,7 +244,7 @@ class TorchEnv(EnvBase, ABC):
                 if isinstance(error, ResetRejectedError):
                     error.transition = state
             raise
-        self._guard.remember(self._obs)
+        self._guard.remember(self._obs, ids)
         state.info["timing"]["reset_s"] = time.perf_counter() - started
 
     @final
@@ -280,7 +280,7 @@ class TorchEnv(EnvBase, ABC):
         if ids.numel():
             with torch.no_grad(), self._threads:
                 info["episode"] = self._reset_rows(ids.sort().values, seed)
-        return {group: rows[ids] for group, rows in self._obs.items()}, info
+        return {group: rows.index_select(0, ids) for group, rows in self._obs.items()}, info
 
     def _reset_rows(self, ids: torch.Tensor, seed: int | None) -> EpisodeLog:
         before = self.rng.get_state()
@@ -288,8 +288,8 @@ class TorchEnv(EnvBase, ABC):
             if seed is not None:
                 self.rng.seed(seed)
             log = self._transaction.run(ids)
-            self._terminated[ids] = False
-            self._truncated[ids] = False
+            self._terminated.index_fill_(0, ids, False)
+            self._truncated.index_fill_(0, ids, False)
         except BaseException as error:
             if self._transaction.committed:
                 self._fault(error)
@@ -297,12 +297,13 @@ class TorchEnv(EnvBase, ABC):
                 self.rng.set_state(before)
             raise
         self._check_reset_observations(ids)
-        self._guard.remember(self._obs)
-        self._pending.difference_update(ids.tolist())
+        self._guard.remember(self._obs, ids)
+        if self._pending:
+            self._pending.difference_update(ids.tolist())
         return log
 
     def _check_reset_observations(self, ids: torch.Tensor) -> None:
-        rows = {group: values[ids] for group, values in self._obs.items()}
+        rows = {group: values.index_select(0, ids) for group, values in self._obs.items()}
         self._io.count_verdict(len(rows))
         verdict, _ = self._verdicts.take(rows)
         if not all(verdict.values()):
@@ -313,13 +314,13 @@ class TorchEnv(EnvBase, ABC):
 
     def _clear_counters(self, ids: torch.Tensor) -> EpisodeLog:
         """Core's own part of clearing rows: lengths and returns, and what the log says of them."""
-        lengths, returns = self._episode_length[ids], self._episode_return[ids]
+        lengths, returns = (of.index_select(0, ids) for of in (self._episode_length, self._episode_return))
         ended = lengths > 0
         count = ended.sum()
         self._wrenches.clear(ids)
-        self._last_episode_length[ids] = lengths
-        self._episode_length[ids] = 0
-        self._episode_return[ids] = 0.0
+        self._last_episode_length.index_copy_(0, ids, lengths)
+        self._episode_length.index_fill_(0, ids, 0)
+        self._episode_return.index_fill_(0, ids, 0.0)
         return {
             "return/sum": torch.where(ended, returns, 0.0).sum(),
             "return/count": count,
@@ -335,4 +336,4 @@ class TorchEnv(EnvBase, ABC):
             if ids is None:
                 self._obs[group].copy_(rows)
             else:
-                self._obs[group][ids] = rows
+                self._obs[group].index_copy_(0, ids, rows)

@@ -11,13 +11,14 @@ import torch
 
 from unilab_core.capability_check import check_declared
 from unilab_core.compute_threads import ComputeThreads
-from unilab_core.contacts import ContactHandle
+from unilab_core.contacts import ContactHandle, FoundContacts
 from unilab_core.entity_data import EntityData
 from unilab_core.env_cfg import TorchEnvCfg
 from unilab_core.env_properties import EnvProperties
 from unilab_core.env_state import check_state, pack_state
 from unilab_core.errors import ConfigError, ResetRejectedError
 from unilab_core.io import BackendIO
+from unilab_core.kept_reads import KeptReads
 from unilab_core.make_io import make_io
 from unilab_core.nan_guard import NanGuard
 from unilab_core.process_device import resolve_device
@@ -160,9 +161,7 @@ class EnvBase(EnvProperties, ABC):
         self._verdicts.prepare(before + groups)
         after = 1 + groups + len(self._wrenches.watched) + (self._loop is not None)
         by_row = sum(timers.values())
-        self._verdicts.prepare(after, 2 + by_row, len(timers) - by_row)
-        n, widths = self.num_envs, (1, self.num_actions, self.model_layout.nu)
-        self._verdicts.prepare_zeros(*(n * w for w in widths), *(rows.numel() for rows in self._obs.values()))
+        self._verdicts.prepare(after, 3 + by_row, len(timers) - by_row)
 
     def _validate_payload(self, payload: ResetPayload) -> None:
         """Checks what a reset or the startup staged, before any of it is written."""
@@ -209,6 +208,8 @@ class EnvBase(EnvProperties, ABC):
                 EntityData,
                 BodyHandle,
                 ContactHandle,
+                FoundContacts,
+                KeptReads,
                 Staging,
             ),
             *(

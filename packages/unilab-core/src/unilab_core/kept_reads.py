@@ -85,9 +85,9 @@ class KeptReads:
         return value
 
     def side_by_side(
-        self, key: Hashable, columns: Callable[[], list[torch.Tensor]], part: slice, source: Source
+        self, key: Hashable, columns: Callable[[], list[torch.Tensor]], part: slice | int, source: Source
     ) -> torch.Tensor:
-        """Returns a part of each of K columns, (N, K, width), to be read only.
+        """Returns a part of each of K columns, (N, K, width), of a single one (N, K), to be read only.
 
         It is a view of the columns where they lie as far apart as each other, as in a packet, and otherwise one tensor
         that is filled anew when it is asked for after they have changed. So who keeps one without a copy and asks again
@@ -110,19 +110,19 @@ class KeptReads:
 
 
 def _stacking(parts: list[torch.Tensor]) -> Callable[[], torch.Tensor]:
-    """Returns what puts parts, (N, width) each, into one tensor, always the same one."""
+    """Returns what puts parts, (N, width) or (N,) each, into one tensor, always the same one."""
     first = parts[0]
     with torch.inference_mode(False):  # autograd would refuse it later
-        stacked = first.new_empty((first.shape[0], len(parts), first.shape[1]))
+        stacked = first.new_empty((first.shape[0], len(parts), *first.shape[1:]))
     return lambda: torch.stack(parts, dim=1, out=stacked)
 
 
-def _parts(columns: list[torch.Tensor], part: slice) -> list[torch.Tensor]:
+def _parts(columns: list[torch.Tensor], part: slice | int) -> list[torch.Tensor]:
     return [column[:, part] for column in columns]
 
 
-def _even_view(columns: list[torch.Tensor], part: slice) -> torch.Tensor | None:
-    """Returns a part of columns of one storage, (N, C) each, as one view (N, K, width); None if they are no such."""
+def _even_view(columns: list[torch.Tensor], part: slice | int) -> torch.Tensor | None:
+    """Returns a part of columns of one storage, (N, C) each, as one view, see above; None if they are no such."""
     first, starts = columns[0], [each.storage_offset() for each in columns]
     step = starts[1] - starts[0] if len(columns) > 1 else 1
     if step < 1 or starts != [starts[0] + i * step for i in range(len(columns))]:
@@ -132,6 +132,8 @@ def _even_view(columns: list[torch.Tensor], part: slice) -> torch.Tensor | None:
         each.untyped_storage().data_ptr() != storage or each.stride() != (row, column) for each in columns
     ):
         return None
+    if isinstance(part, int):
+        return first.as_strided((first.shape[0], len(columns)), (row, step), starts[0] + part * column)
     size = first.shape[0], len(columns), part.stop - part.start
     return first.as_strided(size, (row, step, column), starts[0] + part.start * column)
 

@@ -93,6 +93,8 @@ class ModelStaging:
         """Returns (K, E, ...) fresh: what this phase staged, else the baseline; outside of a phase, `current`."""
         if not staging:
             return _take(self.current[field], env_ids, part)
+        if field not in self._touched:
+            return _take(self.baseline[field], env_ids, part)
         baseline, staged = (_take(of[field], env_ids, part) for of in (self.baseline, self._staged))
         return torch.where(_take(self._is_staged[field], env_ids, part), staged, baseline)
 
@@ -103,7 +105,7 @@ class ModelStaging:
             TypeError: Not a float32 tensor.
             ValueError: Another shape.
         """
-        expected = (env_ids.numel(), *_column(self._staged[field], part)[:, part.elements].shape[1:])
+        expected = (env_ids.numel(), *_shape(self._staged[field], part))
         if not isinstance(values, torch.Tensor) or values.dtype != torch.float32:
             got = values.dtype if isinstance(values, torch.Tensor) else type(values).__name__
             raise TypeError(f"{owner}: {field} is {got}, expected a float32 tensor")
@@ -111,27 +113,32 @@ class ModelStaging:
             raise ValueError(f"{owner}: {field} has shape {tuple(values.shape)}, expected {expected}")
         if field not in self._touched:
             self._touched.append(field)
-        rows: tuple[torch.Tensor | slice, ...] = (env_ids, part.elements)
+        staged, is_staged = (_column(of[field], part) for of in (self._staged, self._is_staged))
         if isinstance(part.elements, torch.Tensor):
-            rows = (env_ids[:, None], part.elements)
-        _column(self._staged[field], part)[rows] = values
-        _column(self._is_staged[field], part)[rows] = True
+            rows = env_ids[:, None], part.elements
+            staged[rows] = values
+            is_staged[rows] = True
+        else:
+            staged[:, part.elements].index_copy_(0, env_ids, values)
+            is_staged[:, part.elements].index_fill_(0, env_ids, True)
 
     def payload(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """Returns (K, ...) of each field that was written; elements that were not keep what the row holds."""
-        return {
-            name: torch.where(self._is_staged[name][ids], self._staged[name][ids], self.current[name][ids])
-            for name in self._touched
-        }
+        rows: dict[str, torch.Tensor] = {}
+        for name in self._touched:
+            of = (self._is_staged[name], self._staged[name], self.current[name])
+            is_staged, staged, current = (values.index_select(0, ids) for values in of)
+            rows[name] = torch.where(is_staged, staged, current)
+        return rows
 
     def committed(
         self, ids: torch.Tensor, model: dict[str, torch.Tensor], *, as_baseline: bool = False
     ) -> None:
         """Takes over what was committed; of the startup also as the baseline of all later randomisation."""
         for name, values in model.items():
-            self.current[name][ids] = values
+            self.current[name].index_copy_(0, ids, values)
             if as_baseline:
-                self.baseline[name][ids] = values
+                self.baseline[name].index_copy_(0, ids, values)
 
 
 def _column(values: torch.Tensor, part: FieldPart) -> torch.Tensor:
@@ -139,5 +146,13 @@ def _column(values: torch.Tensor, part: FieldPart) -> torch.Tensor:
     return values if part.column is None else values[..., part.column]
 
 
+def _shape(values: torch.Tensor, part: FieldPart) -> tuple[int, ...]:
+    """Returns the shape of the part that is meant, of one row; gathers nothing."""
+    _, elements, *columns = values.shape
+    meant = part.elements
+    count = meant.numel() if isinstance(meant, torch.Tensor) else len(range(elements)[meant])
+    return (count, *(columns if part.column is None else columns[1:]))
+
+
 def _take(values: torch.Tensor, env_ids: torch.Tensor, part: FieldPart) -> torch.Tensor:
-    return _column(values, part)[env_ids][:, part.elements]
+    return _column(values, part).index_select(0, env_ids)[:, part.elements]

@@ -54,11 +54,22 @@ class NanGuard:
         if self._before is not None:
             self._before["after"] = {name: state(name).clone() for name in ("qpos", "qvel")}
 
-    def remember(self, obs: Observations) -> None:
-        """Keeps the observations of rows that are finite, each row's last ones."""
+    def remember(self, obs: Observations, ids: torch.Tensor | None = None) -> None:
+        """Keeps the observations of rows that are finite, each row's last ones.
+
+        Args:
+            obs: Of all rows.
+            ids: (K,) int64, the only rows that are new since this was called last; None if all may be.
+        """
         for group, kept in self._last_finite.items():
-            finite = torch.isfinite(obs[group]).all(dim=1, keepdim=True)
-            kept.copy_(torch.where(finite, obs[group], kept))
+            new, old = obs[group], kept
+            if ids is not None:
+                new, old = new.index_select(0, ids), old.index_select(0, ids)
+            rows = torch.where(torch.isfinite(new).all(dim=1, keepdim=True), new, old)
+            if ids is None:
+                kept.copy_(rows)
+            else:
+                kept.index_copy_(0, ids, rows)
 
     def end_rows(
         self, bad: torch.Tensor, obs: Observations, reward: torch.Tensor, terminated: torch.Tensor

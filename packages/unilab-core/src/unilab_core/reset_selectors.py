@@ -42,23 +42,22 @@ def resolve_reset_env_ids(
     ids = selector.to(device=device, dtype=torch.int64)
     if ids.numel():
         ordered = ids.sort().values
+        repeated = ordered[1:] == ordered[:-1]
         # One read decides all three: lowest, highest, and how many neighbours are equal.
-        facts = torch.stack([ordered[0], ordered[-1], (ordered[1:] == ordered[:-1]).sum()])
-        low, high, repeats = facts.tolist()
+        low, high, repeats = torch.stack([*ids.aminmax(), repeated.sum()]).tolist()
         if low < 0 or high >= num_envs:
             wrong = low if low < 0 else high
             raise ValueError(f"{owner}: env_ids holds {wrong}; expected 0 <= id < num_envs = {num_envs}")
         if repeats:
-            twice = ordered[1:][ordered[1:] == ordered[:-1]][0]
-            raise ValueError(f"{owner}: env_ids holds {int(twice)} more than once; expected distinct ids")
+            twice = int(ordered[1:][repeated][0])
+            raise ValueError(f"{owner}: env_ids holds {twice} more than once; expected distinct ids")
     return ids
 
 
 def reset_env_ids_mask(env_ids: torch.Tensor, *, num_envs: int, device: torch.device | str) -> torch.Tensor:
     """Returns (N,) bool, true at `env_ids` (resolved ids, (K,) int64)."""
     mask = torch.zeros(num_envs, dtype=torch.bool, device=device)
-    mask[env_ids] = True
-    return mask
+    return mask.index_fill_(0, env_ids, True)
 
 
 def resolve_reset_mask(
@@ -78,6 +77,4 @@ class ResetMaskBuffer:
 
     def from_ids(self, env_ids: torch.Tensor) -> torch.Tensor:
         """Returns the buffer, true exactly at `env_ids` (K,) int64; the next call rewrites it."""
-        self._mask.zero_()
-        self._mask[env_ids] = True
-        return self._mask
+        return self._mask.zero_().index_fill_(0, env_ids, True)

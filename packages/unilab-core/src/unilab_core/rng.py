@@ -63,9 +63,10 @@ class EnvRng:
         _check_number("uniform", "low", low)
         _check_number("uniform", "high", high)
         unit = torch.rand(_shape(size), generator=self.generator, device=self.device)
-        if not torch.is_tensor(low) and not torch.is_tensor(high) and (low, high) == (0.0, 1.0):
-            return unit  # as it would come out of the next line
-        return unit * (high - low) + low
+        if torch.is_tensor(low) or torch.is_tensor(high):
+            return unit * (high - low) + low
+        # Numbers need no broadcast: in place, and left as it is where the same would come out.
+        return unit if (low, high) == (0.0, 1.0) else unit.mul_(high - low).add_(low)
 
     def normal(self, mean: float | torch.Tensor, std: float | torch.Tensor, size: Size) -> torch.Tensor:
         """Returns float32 Gaussian draws of shape `size`; mean and standard deviation broadcast.

@@ -10,8 +10,9 @@ from unilab_core.kept_reads import KeptReads, Source
 from unilab_core.reads import BodyHandle
 from unilab_core.rotation import quat_yaw, turn, turn_inverse
 from unilab_core.staging import Part
+from unisim.model_layout import EntityLayout, ModelLayout, find
 
-__all__ = ["RootState"]
+__all__ = ["RootState", "free_joint"]
 
 
 class RootState:
@@ -106,3 +107,11 @@ class RootState:
     def heading_w(self) -> torch.Tensor:
         """(N,) rad."""
         return self._kept.get("heading_w", lambda: quat_yaw(self.quat_w), "pose")
+
+
+def free_joint(layout: EntityLayout, model: ModelLayout) -> tuple[int, int] | None:
+    """Returns the first columns of the root's free joint in `qpos` and in `qvel`; None if the root is not free."""
+    if layout.root_joint is None:
+        return None
+    joint = find(model.joints, layout.root_joint, "joint")
+    return joint.qpos_start, joint.qvel_start

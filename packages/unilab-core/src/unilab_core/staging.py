@@ -220,7 +220,7 @@ class Staging:
         view = self._views.get(key)
         if view is None:  # the buffers stay, and so do views of them
             view = self._views[key] = self._buffers[part][:, columns]
-        view[env_ids] = values
+        view.index_copy_(0, env_ids, values)
 
     def model_values(self, field: str, env_ids: torch.Tensor, part: FieldPart, owner: str) -> torch.Tensor:
         """Returns (K, E, ...) values of a model field to randomise from; outside of a reset what the rows hold.
@@ -266,7 +266,8 @@ class Staging:
             raise ValueError(
                 "a reset event wrote rows that are not being reset; write only the env_ids it was given"
             )
-        return ResetPayload(ids, self.qpos[ids], self.qvel[ids], model=self.model.payload(ids))
+        qpos, qvel = (part.index_select(0, ids) for part in (self.qpos, self.qvel))
+        return ResetPayload(ids, qpos, qvel, model=self.model.payload(ids))
 
     def step_payload(self) -> ResetPayload | None:
         """Returns what events and commands of this step wrote, each row once; None if nothing was.
@@ -282,8 +283,8 @@ class Staging:
             return None
         return ResetPayload(
             rows,
-            self.qpos[rows] if "qpos" in self._parts else None,
-            self.qvel[rows] if "qvel" in self._parts else None,
+            self.qpos.index_select(0, rows) if "qpos" in self._parts else None,
+            self.qvel.index_select(0, rows) if "qvel" in self._parts else None,
         )
 
 

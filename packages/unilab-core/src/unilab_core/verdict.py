@@ -113,8 +113,8 @@ def check_timers(timers: object, num_envs: int, device: torch.device, owner: str
 class _Storage(NamedTuple):
     """Where the facts of a verdict are written: made once for each number of them."""
 
-    products: tuple[torch.Tensor, ...]
-    all_products: torch.Tensor
+    norms: tuple[torch.Tensor, ...]
+    all_norms: torch.Tensor
     facts: torch.Tensor
     finite: torch.Tensor
     by_rows: torch.Tensor
@@ -125,11 +125,9 @@ class Verdicts:
     """Small vectors of facts about what is on the device: one read each."""
 
     def __init__(self, device: torch.device) -> None:
-        """Starts without storage; `prepare` and `prepare_zeros` make it, else the first verdict of its kind."""
+        """Starts without storage; `prepare` makes it, else the first verdict of its kind."""
         self._device = device
         self._kept: dict[tuple[int, int, int], _Storage] = {}
-        self._zeros = torch.zeros(0, device=device)
-        self._zeros_of: dict[int, torch.Tensor] = {}
 
     def take(
         self, tensors: Mapping[str, torch.Tensor], flags: Sequence[torch.Tensor] = ()
@@ -146,22 +144,21 @@ class Verdicts:
         full = {name: values for name, values in tensors.items() if values.numel()}
         rows, single = [flag for flag in flags if flag.ndim], [flag for flag in flags if not flag.ndim]
         storage = self.prepare(len(full), len(rows), len(single))
-        # Few operators, for this runs twice a step: only NaN and infinities are not 0 when multiplied by 0, and no
-        # reduction of Torch reads memory as fast as a dot product.
-        for values, product in zip(full.values(), storage.products, strict=True):
-            flat = values.reshape(-1)
-            size = flat.numel()
-            if size not in self._zeros_of:
-                self.prepare_zeros(size)
-            torch.dot(flat, self._zeros_of[size], out=product)
+        # Few operators, for this runs twice a step, and the norm that Torch computes fastest: it is NaN or infinite
+        # where any value is, or where squares are too large to be added up.
+        for values, norm in zip(full.values(), storage.norms, strict=True):
+            torch.linalg.vector_norm(values, 2, out=norm)
         if full:
-            torch.eq(storage.all_products, 0.0, out=storage.finite)
+            torch.lt(storage.all_norms, torch.inf, out=storage.finite)
         if rows:
             torch.any(torch.stack(rows), dim=1, out=storage.by_rows)
         if single:
             torch.stack(single, out=storage.by_all)
         read: list[bool] = storage.facts.tolist() if full or flags else []
-        finite = dict.fromkeys(tensors, True) | dict(zip(full, read, strict=False))
+        finite = dict.fromkeys(tensors, True) | {
+            name: is_finite or bool(torch.isfinite(values).all())
+            for (name, values), is_finite in zip(full.items(), read, strict=False)
+        }
         by_rows, by_all = iter(read[len(full) :]), iter(read[len(full) + len(rows) :])
         return finite, [next(by_rows if flag.ndim else by_all) for flag in flags]
 
@@ -171,19 +168,10 @@ class Verdicts:
         if key not in self._kept:
             # A buffer born in inference mode could never be written in place outside it.
             with torch.inference_mode(False):
-                products = torch.zeros(tensors, device=self._device)
+                norms = torch.zeros(tensors, device=self._device)
                 facts = torch.zeros(tensors + rows + single, dtype=torch.bool, device=self._device)
-                self._kept[key] = _Storage(products.unbind(), products, facts, *facts.split_with_sizes(key))
+                self._kept[key] = _Storage(norms.unbind(), norms, facts, *facts.split_with_sizes(key))
         return self._kept[key]
-
-    def prepare_zeros(self, *sizes: int) -> None:
-        """Makes what tensors of so many values each are multiplied by; once."""
-        if max(sizes) > self._zeros.numel():
-            with torch.inference_mode(False):
-                self._zeros = torch.zeros(max(sizes), device=self._device)
-            sizes = (*sizes, *self._zeros_of)
-        for size in sizes:
-            self._zeros_of[size] = self._zeros[:size]
 
 
 def non_finite_rows(tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:

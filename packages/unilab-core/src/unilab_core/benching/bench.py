@@ -267,6 +267,7 @@ class _Bench:
                     device=cfg.device,
                     declared=env.declared,
                     freshness=freshness,
+                    reads=env._io.keys,
                 )
                 if engine is not None:
                     engines[freshness] = stack.enter_context(closing(engine))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -236,6 +236,7 @@ class ActionManager(ManagerBase):
         return {}
 
 
+@lru_cache(maxsize=256)
 def _label(name: str) -> str:
     return f"actions term {name!r}"
 

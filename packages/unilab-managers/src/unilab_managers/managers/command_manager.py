@@ -159,8 +159,9 @@ class CommandTerm(ABC):
     def reset_resolved(self, ids: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
         """Does what `reset` does for rows given as ids, (K,) int64, and as a mask, (N,) bool; reads nothing."""
         log = self._episode_log(ids)
-        self._age[ids] = 0
-        self.metric_sums[ids] = 0.0
+        if self.metric_names:
+            self._age[ids] = 0
+            self.metric_sums[ids] = 0.0
         if self._when is not None:
             self._when.reset(ids)
         self._resample(mask)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -50,10 +51,13 @@ class BoundTerm:
         name: Its name in the config.
         cfg: Its config.
         instance: The object of a class term; None for a function.
+        label: Whose it is, for error messages.
+        named: Notes `label` on what fails in its block: `with term.named:`.
     """
 
     row_settings: ClassVar[tuple[str, ...]] = (
-        *("name", "label", "cfg", "_call", "instance", "_reset", "_update", "_params", "_applied"),
+        *("name", "label", "named", "cfg", "instance"),
+        *("_call", "_bound", "_reset", "_update", "_params", "_applied", "_is_recording"),
     )
 
     def __init__(self, name: str, cfg: TermCfg, env: TorchEnv, owner: str) -> None:
@@ -65,6 +69,7 @@ class BoundTerm:
         self.name = name
         self.cfg = cfg
         self.label = f"{owner} term {name!r}"
+        self.named = named(self.label)
         self._env = env
         self._params = cfg.all_params()
         self._changes = self._applied = "{}"
@@ -84,6 +89,8 @@ class BoundTerm:
             self._declare_class_reads()
             if is_host_term(self._call):
                 self._call = HostTermRunner(self._call, env, self.label)
+        self._bound = partial(self._call, env, **self._params)
+        self._is_recording = True  # until it is called when the reads are frozen, which they stay
 
     def _declare_class_reads(self) -> None:
         """Reads once what a class term names by `tensor_state_entity` and `tensor_body_names`.
@@ -111,6 +118,10 @@ class BoundTerm:
         except ConfigError:
             return self._changed_cfg({name: params[name] for name in json.loads(self._changes)})
 
+    def has_changes_of(self, other: BoundTerm) -> bool:
+        """Whether `set_params` has changed the same of both, to the same."""
+        return self._changes == other._changes
+
     def _params_now(self) -> dict[str, Any]:
         if self._changes != self._applied:
             self._apply(self._changes, json.loads(self._changes))
@@ -134,15 +145,30 @@ class BoundTerm:
 
     def _apply(self, text: str, changes: Mapping[str, Any]) -> None:
         self._params = self._changed_cfg(changes).all_params()
+        self._bound = partial(self._call, self._env, **self._params)
         self._changes = self._applied = text
 
     def __call__(self, *leading: torch.Tensor) -> Any:  # noqa: ANN401 - each manager checks its own kind
         """Calls the term with the environment, `leading` and its parameters."""
-        scene, params = self._env.scene, self._params_now()
-        if scene.is_recording:
-            with scene.note_reads(self.label):
-                return self._call(self._env, *leading, **params)
-        return self._call(self._env, *leading, **params)
+        if self._changes != self._applied:
+            self._params_now()
+        if self._is_recording:
+            scene = self._env.scene
+            self._is_recording = scene.is_recording
+            if self._is_recording:
+                with scene.note_reads(self.label):
+                    return self._bound(*leading)
+        return self._bound(*leading)
+
+    @property
+    def advances(self) -> bool:
+        """Whether it is a class term with an `update(env)` to be called in every step."""
+        return self._update is not None
+
+    @property
+    def clears(self) -> bool:
+        """Whether it is a class term with a `reset(env_ids)` to be called for rows that are reset."""
+        return self._reset is not None
 
     def update(self) -> None:
         """Advances a class term that has `update(env)`; a function has nothing to advance."""
@@ -265,8 +291,9 @@ class ManagerBase:
     def reset_resolved(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """Does what `reset` does for row ids that were resolved before, (K,) int64; asks the device nothing."""
         for term in self._terms.values():
-            with named(term.label):
-                term.reset(ids)
+            if term.clears:
+                with term.named:
+                    term.reset(ids)
         return self._reset_rows(ids)
 
     def _resolve(self, env_ids: Selector, call: str) -> torch.Tensor:

@@ -11,7 +11,10 @@ from unilab_core.env import TorchEnv
 from unilab_managers.managers.observation_pipeline import ObservationPipeline
 from unilab_managers.noise.noise import ColumnNoise
 
-__all__ = ["ObservationFrame"]
+__all__ = ["Found", "ObservationFrame"]
+
+Found = dict[ObservationPipeline, torch.Tensor] | None
+"""What terms have computed of the present state; None where each shall compute for itself."""
 
 
 class _Block(NamedTuple):
@@ -99,17 +102,21 @@ class ObservationFrame:
             return None
         return self._of_columns(self.values.new_ones(()) if scale is None else scale for scale in scales)
 
-    def advance(self) -> None:
-        """Lets one step pass for every row: evaluates the terms in the order of declaration, then writes `values`."""
-        computed = [pipe.evaluate() for pipe in self._pipelines]
+    def advance(self, found: Found) -> None:
+        """Lets one step pass for every row: evaluates the terms in the order of declaration, then writes `values`.
+
+        Args:
+            found: What other groups have computed; see `ObservationPipeline.values`.
+        """
+        computed = [pipe.values(found) for pipe in self._pipelines]
         torch.cat([computed[term] for term in self._order], dim=1, out=self.values)
         self._shape(self.values, None)
         for block, pipe in self._delayed:
             pipe.delay(block.of_all_rows)
 
-    def begin(self, ids: torch.Tensor) -> torch.Tensor:
+    def begin(self, ids: torch.Tensor, found: Found) -> torch.Tensor:
         """Returns the first frame of the rows `ids`, (K, F) float32, fresh and undelayed; no other row advances."""
-        computed = [pipe.evaluate()[ids] for pipe in self._pipelines]
+        computed = [pipe.values(found).index_select(0, ids) for pipe in self._pipelines]
         frame = torch.cat([computed[term] for term in self._order], dim=1)
         self._shape(frame, ids)
         for block, pipe in self._delayed:

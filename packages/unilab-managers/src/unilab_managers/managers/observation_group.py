@@ -10,7 +10,7 @@ import torch
 from unilab_core.env import TorchEnv
 from unilab_managers.buffers import FrameRing
 from unilab_managers.cfg.observations import ObservationGroupCfg
-from unilab_managers.managers.observation_frame import ObservationFrame
+from unilab_managers.managers.observation_frame import Found, ObservationFrame
 from unilab_managers.managers.observation_pipeline import ObservationPipeline
 
 __all__ = ["GroupColumn", "ObservationGroup"]
@@ -33,7 +33,7 @@ class ObservationGroup:
     """
 
     row_settings: ClassVar[tuple[str, ...]] = (
-        *("_by_term", "_lengths", "_is_in_order", "_kept", "_plain"),
+        *("_by_term", "_lengths", "_is_in_order", "_is_first_in_order", "_kept", "_plain"),
         *("_order", "_first"),
     )
 
@@ -50,6 +50,7 @@ class ObservationGroup:
         longest = max(self._lengths, default=1)
         order, first = self._sources(num_kept, longest)
         self._is_in_order = order == list(range(len(order)))
+        self._is_first_in_order = first == list(range(len(first)))
         self._order = torch.tensor(order, dtype=torch.int64, device=env.device)
         self._first = torch.tensor(first, dtype=torch.int64, device=env.device)
         frame = self._frame.values
@@ -83,9 +84,13 @@ class ObservationGroup:
             order.append(place + (longest - 1 - age) * num_kept)
         return order, first
 
-    def advance(self) -> None:
-        """Lets one step pass for every row: evaluates the terms and publishes what they show."""
-        self._frame.advance()
+    def advance(self, computed: Found) -> None:
+        """Lets one step pass for every row: evaluates the terms and publishes what they show.
+
+        Args:
+            computed: What other groups have computed; see `ObservationPipeline.values`.
+        """
+        self._frame.advance(computed)
         found = self._frame.values
         if self._ring is not None:
             self._ring.push(self._kept)
@@ -97,17 +102,21 @@ class ObservationGroup:
         elif found is not self.published:
             self.published.copy_(found)
 
-    def begin(self, ids: torch.Tensor) -> torch.Tensor:
+    def begin(self, ids: torch.Tensor, computed: Found) -> torch.Tensor:
         """Begins the episodes of the rows `ids`, (K,) int64 ascending: their first frame fills their history.
+
+        Args:
+            ids: The rows.
+            computed: As of `advance`.
 
         Returns:
             What they are shown, (K, width) float32, fresh; published as well.
         """
-        frame = self._frame.begin(ids)
+        frame = self._frame.begin(ids, computed)
         if self._ring is not None:
             self._ring.fill(ids, frame[:, : self._ring.dim])
-        rows = frame.index_select(1, self._first)
-        self.published[ids] = rows
+        rows = frame if self._is_first_in_order else frame.index_select(1, self._first)
+        self.published.index_copy_(0, ids, rows)
         return rows
 
     def labels(self) -> tuple[str, ...]:

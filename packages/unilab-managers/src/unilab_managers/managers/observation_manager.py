@@ -12,6 +12,7 @@ from unilab_core.reset_selectors import reset_env_ids_mask
 from unilab_core.state import Observations
 from unilab_managers.cfg.observations import ObservationGroupCfg
 from unilab_managers.managers.manager_base import BoundTerm, ManagerBase, bind_terms, named
+from unilab_managers.managers.observation_frame import Found
 from unilab_managers.managers.observation_group import ObservationGroup
 from unilab_managers.managers.observation_pipeline import ObservationPipeline
 
@@ -27,7 +28,7 @@ class ObservationManager(ManagerBase):
         groups_spec: Group name to its width.
     """
 
-    row_settings: ClassVar[tuple[str, ...]] = ("groups_spec",)
+    row_settings: ClassVar[tuple[str, ...]] = ("groups_spec", "_advancing", "_remembering")
 
     def __init__(self, groups: Mapping[str, ObservationGroupCfg], env: TorchEnv) -> None:
         """Binds the terms and evaluates each once, to learn its width and to check it.
@@ -42,6 +43,11 @@ class ObservationManager(ManagerBase):
             pipelines = [_make(term, env, corrupt=cfg.enable_corruption) for term in terms.values()]
             self._groups[group] = ObservationGroup(cfg, pipelines, env)
             self._terms |= {f"{group}/{name}": term for name, term in terms.items()}
+        every = [pipe for item in self._groups.values() for pipe in item.pipelines]
+        for place, pipe in enumerate(every):
+            pipe.find_twin(every[:place])
+        self._advancing = tuple(term for term in self._terms.values() if term.advances)
+        self._remembering = tuple(pipe for pipe in every if pipe.remembers)
         self._cfg = dict(groups)
         self.groups_spec = {group: item.published.shape[1] for group, item in self._groups.items()}
         self._is_due = False
@@ -58,8 +64,8 @@ class ObservationManager(ManagerBase):
     def update(self) -> None:
         """Advances class terms that have `update(env)`; once per step, before observations are computed."""
         self._is_due = True
-        for term in self._terms.values():
-            with named(term.label):
+        for term in self._advancing:
+            with term.named:
                 term.update()
 
     def compute(self, ids: torch.Tensor | None) -> Observations:
@@ -75,19 +81,22 @@ class ObservationManager(ManagerBase):
         Returns:
             Group name to (N, dim) float32, which the next call rewrites, or to (K, dim) float32, fresh.
         """
+        # Groups often show the same terms. While reads are recorded, each computes for itself: whose reads are whose
+        # is noted as it does.
+        found: Found = None if self._env.scene.is_recording else {}
         if ids is not None:
-            return {group: item.begin(ids) for group, item in self._groups.items()}
+            return {group: item.begin(ids, found) for group, item in self._groups.items()}
         if self._is_due:
             for item in self._groups.values():
-                item.advance()
+                item.advance(found)
             self._is_due = False
         return {group: item.published for group, item in self._groups.items()}
 
     def _reset_rows(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
-        # Noise models keep the fixed-width mask; one serves them all.
-        mask = reset_env_ids_mask(ids, num_envs=self._env.num_envs, device=self._env.device)
-        for item in self._groups.values():
-            for pipe in item.pipelines:
+        if self._remembering:
+            # Noise models keep the fixed-width mask; one serves them all.
+            mask = reset_env_ids_mask(ids, num_envs=self._env.num_envs, device=self._env.device)
+            for pipe in self._remembering:
                 pipe.reset(ids, mask)
         return {}
 

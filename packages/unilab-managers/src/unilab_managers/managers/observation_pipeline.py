@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import torch
 
 from unilab_core.env import TorchEnv
 from unilab_core.errors import ConfigError
+from unilab_core.host_terms import is_host_term
 from unilab_core.row_state import RowStateRegistry
 from unilab_managers.buffers import DelayBuffer, DelayLags
 from unilab_managers.cfg.observations import ObservationTermCfg
-from unilab_managers.managers.manager_base import BoundTerm, ManagerBase, check_value, named
+from unilab_managers.managers.manager_base import BoundTerm, ManagerBase, check_value
 from unilab_managers.noise import NoiseModel
 
 __all__ = ["ObservationPipeline"]
@@ -27,9 +28,11 @@ class ObservationPipeline:
         noise: Its noise; None if there is none, or if the group goes without.
         clip: Lowest and highest value that it is shown with, before scale; None: any.
         scale: () or (D,) float32 factor; None: 1.
+        draws: Whether the term's function itself draws from the environment's generator.
+        twin: An earlier term, of this group or another, that computes the very same; None if there is none.
     """
 
-    row_settings: ClassVar[tuple[str, ...]] = ("name", "width", "clip", "scale")
+    row_settings: ClassVar[tuple[str, ...]] = ("name", "width", "clip", "scale", "draws", "twin")
 
     def __init__(self, term: BoundTerm, env: TorchEnv, *, corrupt: bool) -> None:
         """Evaluates the term once to learn its width; draws nothing and leaves no trace.
@@ -42,6 +45,8 @@ class ObservationPipeline:
         self.name = term.name
         self._term = term
         self._env = env
+        self.draws = False
+        self.twin: ObservationPipeline | None = None
         self.width = self._probe().shape[1]
         if self.width == 0:
             raise ConfigError(f"{term.label} returned no columns")
@@ -67,6 +72,7 @@ class ObservationPipeline:
         values = self.evaluate()
         after = registry.state_dict()
         registry.restore(saved)
+        self.draws = not all(_equal(before[path], after[path]) for path in before if path.startswith("rng"))
         changed = [
             path for path in after if path.startswith("term") and not _equal(before.get(path), after[path])
         ]
@@ -127,7 +133,7 @@ class ObservationPipeline:
         return (unit,) * self.width if isinstance(unit, str) else self._of_columns(unit, "gives units of")
 
     def _of_columns(self, ask: Callable[..., tuple[str, ...]], what: str) -> tuple[str, ...]:
-        with named(self._term.label):
+        with self._term.named:
             found = tuple(ask(self._env, **self._term.params))
         if len(found) != self.width:
             raise ConfigError(
@@ -135,10 +141,16 @@ class ObservationPipeline:
             )
         return found
 
+    @property
+    def remembers(self) -> bool:
+        """Whether a reset of rows means anything to its noise, or to what delays it."""
+        has_memory = self.noise is not None and type(self.noise).reset is not NoiseModel.reset
+        return has_memory or self._delay is not None
+
     def reset(self, ids: torch.Tensor, mask: torch.Tensor) -> None:
         """Begins the episodes of the rows `ids`, (K,) int64 ascending; `mask` is the same as (N,) bool."""
         if self.noise is not None:
-            with named(self._term.label):
+            with self._term.named:
                 self.noise.reset(mask)
         if self._delay is not None:
             self._delay.reset(ids)
@@ -149,9 +161,37 @@ class ObservationPipeline:
         Raises:
             ConfigError: It is of another dtype or shape; names the term.
         """
-        with named(self._term.label):
+        with self._term.named:
             values = self._term()
         return check_value(values, self._term.label, torch.float32, self._env.num_envs, columns=True)
+
+    def find_twin(self, earlier: Iterable[ObservationPipeline]) -> None:
+        """Looks for a term whose function computes the very same with the same parameters: one call serves both.
+
+        Class terms have none, for they may remember something, nor has what draws, which draws its own.
+        """
+        cfg = self._term.cfg
+        if self._term.instance is not None or self.draws or is_host_term(cfg.func):
+            return
+        params = cfg.to_data()["params"]
+        for other in earlier:
+            if other._term.cfg.func is cfg.func and other._term.cfg.to_data()["params"] == params:
+                self.twin = other
+                return
+
+    def values(self, found: dict[ObservationPipeline, torch.Tensor] | None) -> torch.Tensor:
+        """Returns what `evaluate` does, or what its twin found just now.
+
+        Args:
+            found: What terms have computed of the present state, to which it adds; None: it computes in any case.
+        """
+        if found is None:
+            return self.evaluate()
+        value = None if self.twin is None else found.get(self.twin)
+        if value is None or not self._term.has_changes_of(self.twin._term):  # type: ignore[union-attr] # it has one
+            value = self.evaluate()
+        found[self] = value
+        return value
 
     def add_noise(self, values: torch.Tensor, ids: torch.Tensor | None) -> None:
         """Gives `values` the noise of the term, in place: (N, D) float32, or (K, D) of the rows `ids`.
@@ -160,7 +200,7 @@ class ObservationPipeline:
             ConfigError: The noise returned something else; names the term and the noise.
         """
         assert self.noise is not None
-        with named(self._term.label):
+        with self._term.named:
             noisy: Any = self.noise.apply(values, ids)
         if not torch.is_tensor(noisy) or noisy.shape != values.shape or noisy.dtype != values.dtype:
             got = f"{noisy.dtype} {tuple(noisy.shape)}" if torch.is_tensor(noisy) else type(noisy).__name__

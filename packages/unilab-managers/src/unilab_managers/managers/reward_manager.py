@@ -24,7 +24,7 @@ class RewardManager(ManagerBase):
 
     row_settings: ClassVar[tuple[str, ...]] = (
         *("_dt", "_floor", "_full_episode", "_unused"),
-        *("_running", "_total"),
+        *("_running", "_total", "_scale_of_term"),
     )
     row_records: ClassVar[tuple[str, ...]] = ("_weights",)
 
@@ -58,6 +58,7 @@ class RewardManager(ManagerBase):
         self._sums = torch.zeros_like(self._values)
         self._total = self._running[:, -1]  # a view, made once
         self._scales = torch.tensor([cfg.weight * self._dt for cfg in terms.values()], device=device)
+        self._scale_of_term = self._scales.unsqueeze(1)  # a view, made once
         self._unused = torch.zeros(n, device=device)
 
     def recordable_calls(self) -> list[tuple[str, Callable[[], object]]]:
@@ -96,7 +97,7 @@ class RewardManager(ManagerBase):
                 for name, weight in self._weights.items()
             ]
             # Through a new tensor: a term may return a view of what it added in the last step.
-            torch.mul(torch.stack(values).t(), self._scales, out=self._values)
+            torch.mul(torch.stack(values), self._scale_of_term, out=self._values.t())
             # On the CPU in the order of declaration, whatever rows are beside, which a plain sum does not promise: in
             # float64, rounded to float32 once per column. CUDA promises no order of either.
             torch.cumsum(self._values, dim=1, out=self._running)

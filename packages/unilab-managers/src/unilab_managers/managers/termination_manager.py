@@ -28,20 +28,26 @@ def is_time_out(term: BoundTerm) -> bool:
 class TerminationManager(ManagerBase):
     """Evaluates every term once a step and remembers which of them fired in it."""
 
-    row_settings: ClassVar[tuple[str, ...]] = ("_truncates", "_order", "_ends", "_cuts")
+    row_settings: ClassVar[tuple[str, ...]] = ("_truncates", "_order", "_by_term", "_ends", "_cuts")
 
     def __init__(self, terms: Mapping[str, TerminationTermCfg], env: TorchEnv) -> None:
         """Binds the terms."""
         super().__init__("terminations", env, terms)
         n, device = env.num_envs, env.device
         self._truncates = {name: is_time_out(term) for name, term in self._terms.items()}
-        # One column per term, those that end an episode before those that cut it, so that each kind is one block.
+        # One column per term, each of one piece: those that end an episode before those that cut it, so that each kind
+        # is one block.
         self._order = sorted(self._terms, key=lambda name: self._truncates[name])
-        self._values = torch.zeros(n, len(self._order), dtype=torch.bool, device=device)
+        by_term = torch.zeros(len(self._order), n, dtype=torch.bool, device=device)
         ends = sum(not truncates for truncates in self._truncates.values())
-        self._ends, self._cuts = self._values[:, :ends], self._values[:, ends:]  # views, made once
-        self._terminated = torch.zeros(n, dtype=torch.bool, device=device)
-        self._truncated = torch.zeros(n, dtype=torch.bool, device=device)
+        self._values = by_term.t()
+        self._by_term = by_term
+        self._ends, self._cuts = by_term[:ends], by_term[ends:]  # views, made once
+        # Of a single term its own flags are the answer.
+        self._terminated, self._truncated = (
+            kind[0] if kind.shape[0] == 1 else torch.zeros(n, dtype=torch.bool, device=device)
+            for kind in (self._ends, self._cuts)
+        )
 
     def recordable_calls(self) -> list[tuple[str, Callable[[], object]]]:
         """One checked call per term."""
@@ -56,9 +62,9 @@ class TerminationManager(ManagerBase):
             # In the order of declaration, whatever the order of the columns.
             values = {name: self._value(term) for name, term in self._terms.items()}
             # Through a new tensor: a term may return a view of what another one decided in the last step.
-            self._values.copy_(torch.stack([values[name] for name in self._order], dim=1))
-            torch.any(self._ends, dim=1, out=self._terminated)
-            torch.any(self._cuts, dim=1, out=self._truncated)
+            self._by_term.copy_(torch.stack([values[name] for name in self._order]))
+            _any(self._ends, self._terminated)
+            _any(self._cuts, self._truncated)
         return self._terminated, self._truncated
 
     @property
@@ -99,3 +105,9 @@ class TerminationManager(ManagerBase):
             log[f"Episode_Termination/{name}/sum"] = sums[name]
             log[f"Episode_Termination/{name}/count"] = count
         return log
+
+
+def _any(flags: torch.Tensor, out: torch.Tensor) -> None:
+    """Writes which rows any of T terms decided for, (T, N) bool, into (N,) bool, which a single one's flags are."""
+    if flags.shape[0] != 1:
+        torch.any(flags, dim=0, out=out)

@@ -124,15 +124,29 @@ def combine(values: torch.Tensor, draws: torch.Tensor, operation: Operation) -> 
 
 
 def quat_from_euler(angles: torch.Tensor) -> torch.Tensor:
-    """Returns unit quaternions (..., 4), wxyz, of roll, pitch and yaw (..., 3), rad: about x, then y, then z."""
+    """Returns unit quaternions (..., 4), wxyz, of roll, pitch and yaw (..., 3), rad: about x, then y, then z.
+
+    With c and s the cosines and sines of half the angles:
+        w = cx cy cz + sx sy sz,  x = sx cy cz - cx sy sz,  y = cx sy cz + sx cy sz,  z = cx cy sz - sx sy cz
+    """
     half = 0.5 * angles
-    (cx, cy, cz), (sx, sy, sz) = half.cos().unbind(-1), half.sin().unbind(-1)
-    return torch.stack(
-        [
-            cx * cy * cz + sx * sy * sz,
-            sx * cy * cz - cx * sy * sz,
-            cx * sy * cz + sx * cy * sz,
-            cx * cy * sz - sx * sy * cz,
-        ],
-        dim=-1,
-    )
+    places, signs = _euler_factors(half.device, half.dtype)
+    # The first factors of all eight products side by side, then the second, then the third.
+    factors = torch.cat([half.cos(), half.sin()], dim=-1).index_select(-1, places)
+    of_x, of_y, of_z = factors.view(*angles.shape[:-1], 3, 8).unbind(-2)
+    products = (of_x * of_y).mul_(of_z).mul_(signs)
+    return products[..., :4] + products[..., 4:]
+
+
+@lru_cache(maxsize=16)
+def _euler_factors(device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns where the factors are in (cx, cy, cz, sx, sy, sz), (24,) int64, and the signs of the products, (8,)."""
+    cx, cy, cz, sx, sy, sz = range(6)
+    places = [
+        *(cx, sx, cx, cx, sx, cx, sx, sx),
+        *(cy, cy, sy, cy, sy, sy, cy, sy),
+        *(cz, cz, cz, sz, sz, sz, sz, cz),
+    ]
+    signs = [*(1, 1, 1, 1), *(1, -1, 1, -1)]
+    with torch.inference_mode(False):  # as above
+        return torch.tensor(places, device=device), torch.tensor(signs, dtype=dtype, device=device)

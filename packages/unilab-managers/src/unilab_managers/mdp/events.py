@@ -9,8 +9,9 @@ import torch
 
 from unilab_core.entity_cfg import SceneEntityCfg
 from unilab_core.entity_data import EntityData
-from unilab_core.rotation import quat_mul
+from unilab_core.rotation import quat_apply, quat_mul
 from unilab_core.timing import seconds_to_steps
+from unilab_managers.mdp._columns import chosen
 from unilab_managers.mdp._sampling import (
     Range,
     check_components,
@@ -56,7 +57,8 @@ def reset_to_default(
     entity = env.scene[asset_cfg.name]
     ids, data = entity.joint_ids(asset_cfg), entity.data
     if entity.joint_names:
-        pos, vel = data.default_joint_pos[env_ids][:, ids], data.default_joint_vel[env_ids][:, ids]
+        pos = chosen(data.default_joint_pos.index_select(0, env_ids), ids)
+        vel = chosen(data.default_joint_vel.index_select(0, env_ids), ids)
         data.write_joint_state(pos, vel, env_ids, ids)
     root = find(env.model_layout.entities, entity.name, "entity").root_joint
     if root is not None:
@@ -93,7 +95,7 @@ def reset_joints_by_offset(
         ValueError: A range is inverted.
     """
     pos, vel, draws_p, draws_v = _joint_defaults(env, env_ids, position_range, velocity_range, asset_cfg)
-    _stage_joints(env, env_ids, pos + draws_p, vel + draws_v, asset_cfg)
+    _stage_joints(env, env_ids, draws_p.add_(pos), draws_v.add_(vel), asset_cfg)
 
 
 def reset_joints_by_scale(
@@ -116,7 +118,7 @@ def reset_joints_by_scale(
         ValueError: A range is inverted.
     """
     pos, vel, draws_p, draws_v = _joint_defaults(env, env_ids, position_range, velocity_range, asset_cfg)
-    _stage_joints(env, env_ids, pos * draws_p, vel * draws_v, asset_cfg)
+    _stage_joints(env, env_ids, draws_p.mul_(pos), draws_v.mul_(vel), asset_cfg)
 
 
 def _joint_defaults(
@@ -131,8 +133,8 @@ def _joint_defaults(
     check_range("velocity_range", velocity_range)
     entity = env.scene[asset_cfg.name]
     ids = entity.joint_ids(asset_cfg)
-    pos = entity.data.default_joint_pos[env_ids][:, ids]
-    vel = entity.data.default_joint_vel[env_ids][:, ids]
+    pos = chosen(entity.data.default_joint_pos.index_select(0, env_ids), ids)
+    vel = chosen(entity.data.default_joint_vel.index_select(0, env_ids), ids)
     draws_p = env.rng.uniform(*position_range, tuple(pos.shape))
     return pos, vel, draws_p, env.rng.uniform(*velocity_range, tuple(vel.shape))
 
@@ -144,10 +146,11 @@ def _stage_joints(
     vel: torch.Tensor,
     asset_cfg: SceneEntityCfg,
 ) -> None:
+    """Stages fresh positions, which it keeps within the joint limits, and velocities, each (K, J')."""
     entity = env.scene[asset_cfg.name]
     ids = entity.joint_ids(asset_cfg)
-    limits = entity.data.joint_pos_limits[env_ids][:, ids]
-    entity.data.write_joint_state(pos.clamp(limits[..., 0], limits[..., 1]), vel, env_ids, ids)
+    low, high = chosen(entity.data.joint_pos_limits.index_select(0, env_ids), ids).unbind(dim=-1)
+    entity.data.write_joint_state(pos.clamp_(low, high), vel, env_ids, ids)
 
 
 def reset_root_state_uniform(
@@ -176,10 +179,14 @@ def reset_root_state_uniform(
     check_components("velocity_range", velocity_range, _POSE)
     data = _free_root(env, asset_cfg)
     offsets = sample_components(env.rng, pose_range, _POSE, env_ids.numel())
-    turned = quat_mul(data.root_quat_w[env_ids], quat_from_euler(offsets[:, 3:]))
-    # The velocity first: writing the pose keeps the world velocity and so changes its numbers.
-    linear, angular = _velocity_plus_draws(env, env_ids, velocity_range, data)
+    quat = data.root_quat_w[env_ids]
+    turned = quat_mul(quat, quat_from_euler(offsets[:, 3:]))
     pose = torch.cat([data.root_pos_w[env_ids] + offsets[:, :3], turned], dim=1)
+    # The velocity first: writing the pose keeps the world velocity and so changes its numbers.
+    linear, angular = _velocity_plus_draws(env, env_ids, velocity_range, data, quat)
+    if linear is not None and angular is not None:
+        data.write_root_state(pose, linear, angular, env_ids)
+        return
     data.write_root_pose(pose, env_ids)
     if velocity_range:
         data.write_root_velocity(linear, angular, env_ids)
@@ -211,15 +218,24 @@ def push_root(
 
 
 def _velocity_plus_draws(
-    env: ManagerBasedRlEnv, env_ids: torch.Tensor, velocity_range: Mapping[str, Range], data: EntityData
+    env: ManagerBasedRlEnv,
+    env_ids: torch.Tensor,
+    velocity_range: Mapping[str, Range],
+    data: EntityData,
+    quat: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Returns the root's velocity in the world plus draws, (K, 3) m/s and (K, 3) rad/s; None: no component is named."""
+    """Returns the root's velocity in the world plus draws, (K, 3) m/s and (K, 3) rad/s; None: no component is named.
+
+    `quat` is the rows' orientation, (K, 4), where it is known already.
+    """
     draws = sample_components(env.rng, velocity_range, _POSE, env_ids.numel())
     linear = angular = None
     if not velocity_range.keys().isdisjoint(_LINEAR):
         linear = data.root_lin_vel_w[env_ids] + draws[:, :3]
     if not velocity_range.keys().isdisjoint(_ANGULAR):
-        angular = data.root_ang_vel_w[env_ids] + draws[:, 3:]
+        # Of these rows only, for `root_ang_vel_w` would turn the velocities of all.
+        quat = data.root_quat_w[env_ids] if quat is None else quat
+        angular = quat_apply(quat, data.root_ang_vel_b[env_ids]) + draws[:, 3:]
     return linear, angular
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from unilab_core.entity_cfg import SceneEntityCfg
+from unilab_managers.mdp._columns import chosen
 from unilab_managers.mdp.labels import (
     action_columns,
     columns,
@@ -69,7 +70,7 @@ def joint_pos(
     """Returns joint positions, (N, J) m or rad; biased: as the encoders read, see `randomize_encoder_bias`."""
     entity = env.scene[asset_cfg.name]
     positions = env.encoders.joint_pos(asset_cfg.name) if biased else entity.data.joint_pos
-    return positions[:, entity.joint_ids(asset_cfg)]
+    return chosen(positions, entity.joint_ids(asset_cfg))
 
 
 @columns(unit=joint_units, names=joint_columns)
@@ -78,7 +79,7 @@ def joint_pos_rel(
 ) -> torch.Tensor:
     """Returns joint positions relative to the default ones, (N, J) m or rad; biased: as of `joint_pos`."""
     entity = env.scene[asset_cfg.name]
-    default = entity.data.default_joint_pos[:, entity.joint_ids(asset_cfg)]
+    default = chosen(entity.data.default_joint_pos, entity.joint_ids(asset_cfg))
     return joint_pos(env, asset_cfg, biased) - default
 
 
@@ -86,15 +87,15 @@ def joint_pos_rel(
 def joint_vel(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
     """Returns joint velocities, (N, J) m/s or rad/s."""
     entity = env.scene[asset_cfg.name]
-    return entity.data.joint_vel[:, entity.joint_ids(asset_cfg)]
+    return chosen(entity.data.joint_vel, entity.joint_ids(asset_cfg))
 
 
 @columns(unit=joint_velocity_units, names=joint_columns)
 def joint_vel_rel(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
     """Returns joint velocities relative to the default ones, (N, J) m/s or rad/s."""
     entity = env.scene[asset_cfg.name]
-    ids = entity.joint_ids(asset_cfg)
-    return entity.data.joint_vel[:, ids] - entity.data.default_joint_vel[:, ids]
+    ids, data = entity.joint_ids(asset_cfg), entity.data
+    return chosen(data.joint_vel, ids) - chosen(data.default_joint_vel, ids)
 
 
 @columns(unit="", names=action_columns)

@@ -45,7 +45,7 @@ class foot_contact(OfContactSensors):
             sensor_names: Contact sensors that report `found`, one per foot, of the entity or of the scene.
             asset_cfg: The entity.
         """
-        return self._sensors.counts().clamp(max=1.0)
+        return self._sensors.flags()
 
 
 @columns(unit="s", names=sensor_columns)

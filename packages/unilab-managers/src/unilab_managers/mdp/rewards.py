@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from unilab_core.entity_cfg import SceneEntityCfg, match_names
+from unilab_managers.mdp._columns import chosen
 from unilab_managers.mdp._sampling import check_positive
 from unilab_managers.mdp.frames import frames
 
@@ -42,6 +43,12 @@ __all__ = [
 _ROBOT = SceneEntityCfg()
 
 
+def _sum_of_squares(vectors: torch.Tensor) -> torch.Tensor:
+    """Returns the sum over the last dimension, in one call."""
+    summed: torch.Tensor = torch.linalg.vecdot(vectors, vectors)
+    return summed
+
+
 def _bell(squared: torch.Tensor, std: float) -> torch.Tensor:
     """Returns exp(-squared / std^2).
 
@@ -57,7 +64,7 @@ def track_lin_vel_xy_exp(
 ) -> torch.Tensor:
     """Returns exp(-((v_x - c_x)^2 + (v_y - c_y)^2) / std^2), (N,) in (0, 1]; `std` in m/s."""
     error = env.scene[asset_cfg.name].data.root_lin_vel_b[:, :2] - _command(env, command_name)[:, :2]
-    return _bell(error.square().sum(dim=-1), std)
+    return _bell(_sum_of_squares(error), std)
 
 
 def track_ang_vel_z_exp(
@@ -93,7 +100,7 @@ def track_ang_vel_z_world_exp(
 
 def flat_orientation_l2(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
     """Returns g_x^2 + g_y^2, (N,): the squared sine of the tilt."""
-    return env.scene[asset_cfg.name].data.projected_gravity_b[:, :2].square().sum(dim=-1)
+    return _sum_of_squares(env.scene[asset_cfg.name].data.projected_gravity_b[:, :2])
 
 
 def upright_exp(env: ManagerBasedRlEnv, std: float, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
@@ -133,12 +140,12 @@ def lin_vel_z_l2(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> 
 
 def ang_vel_xy_l2(env: ManagerBasedRlEnv, asset_cfg: SceneEntityCfg = _ROBOT) -> torch.Tensor:
     """Returns w_x^2 + w_y^2, (N,) rad^2/s^2."""
-    return env.scene[asset_cfg.name].data.root_ang_vel_b[:, :2].square().sum(dim=-1)
+    return _sum_of_squares(env.scene[asset_cfg.name].data.root_ang_vel_b[:, :2])
 
 
 def action_rate_l2(env: ManagerBasedRlEnv) -> torch.Tensor:
     """Returns the sum over actions of (a - a of the step before)^2, (N,); the step before a first one had a = 0."""
-    return (env.action_manager.action - env.action_manager.prev_action).square().sum(dim=-1)
+    return _sum_of_squares(env.action_manager.action - env.action_manager.prev_action)
 
 
 def is_alive(env: ManagerBasedRlEnv) -> torch.Tensor:
@@ -174,6 +181,8 @@ class joint_pos_limits:
     The soft part is the middle of the range, `soft_factor` times as wide. Unlimited joints give 0.
     """
 
+    row_settings: ClassVar[tuple[str, ...]] = ("_soft_factor", "_soft_half")
+
     def __init__(self, cfg: RewardTermCfg, env: ManagerBasedRlEnv) -> None:
         """Works out the middle and the half width of every range."""
         asset_cfg: SceneEntityCfg = cfg.params.get("asset_cfg", _ROBOT)
@@ -183,6 +192,7 @@ class joint_pos_limits:
         self._half = 0.5 * (high - low)
         # Without limits the middle would be NaN; any number will do, for no joint is infinitely far from it.
         self._middle = torch.where(torch.isfinite(self._half), low + self._half, 0.0)
+        self._soft_factor, self._soft_half = 1.0, self._half
 
     def __call__(
         self, env: ManagerBasedRlEnv, soft_factor: float, asset_cfg: SceneEntityCfg = _ROBOT
@@ -194,9 +204,10 @@ class joint_pos_limits:
         """
         if not 0.0 < soft_factor <= 1.0:
             raise ValueError(f"soft_factor is {soft_factor}, expected 0 < soft_factor <= 1")
-        pos = env.scene[asset_cfg.name].data.joint_pos[:, self._ids]
-        excess = (pos - self._middle).abs() - soft_factor * self._half
-        return excess.clamp(min=0.0).sum(dim=-1)
+        if soft_factor != self._soft_factor:  # the first call, or a curriculum has set another
+            self._soft_half, self._soft_factor = soft_factor * self._half, soft_factor
+        distance = (chosen(env.scene[asset_cfg.name].data.joint_pos, self._ids) - self._middle).abs_()
+        return distance.sub_(self._soft_half).clamp_(min=0.0).sum(dim=-1)
 
 
 class joint_posture_exp:

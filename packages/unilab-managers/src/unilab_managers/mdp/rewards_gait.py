@@ -55,6 +55,7 @@ class feet_gait:
         self._feet = frames(env, asset_cfg)
         self._sensors = ContactSensors(env, params["sensor_names"], asset_cfg, "found")
         self._phases = FootPhases(env, params["clock"], params["offsets"])
+        self._half = torch.tensor(0.5, device=env.device)
 
     def __call__(
         self,
@@ -86,12 +87,14 @@ class feet_gait:
         """
         check_positive(height_std=height_std, slip_std=slip_std)
         beats = self._phases.sines()
-        swing = (0.5 + 2.0 * beats).clamp_(0.0, 1.0).mul_(self._phases.moving())
-        contact = self._sensors.counts().clamp(max=1.0)
-        height = self._feet.pos_w[..., 2] - beats.clamp(min=0.0).mul_(swing_height).add_(radius)
-        slip = self._feet.lin_vel_w[..., :2].square().sum(dim=-1)
-        lifted = torch.exp(height.square().mul_(-1.0 / height_std**2)).mul_(1.0 - contact)
-        planted = torch.exp(slip.mul_(-1.0 / slip_std**2)).mul_(contact)
+        swing = torch.add(self._half, beats, alpha=2.0).clamp_(0.0, 1.0).mul_(self._phases.moving())
+        contact = self._sensors.flags()
+        wanted = beats.clamp_(min=0.0).mul_(swing_height).add_(radius)
+        height = self._feet.pos_w[..., 2] - wanted
+        along_x, along_y, _ = self._feet.lin_vel_w.unbind(dim=-1)
+        slip = (along_x * along_x).add_(along_y * along_y)
+        lifted = height.square_().mul_(-1.0 / height_std**2).exp_().mul_(1.0 - contact)
+        planted = slip.mul_(-1.0 / slip_std**2).exp_().mul_(contact)
         return torch.lerp(planted, lifted, swing).mean(dim=-1)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
 import torch
 from pydantic import Field
@@ -45,6 +45,7 @@ class GaitClock(CommandTerm):
         moving: (N, 1) float32, 1 where the robot is to move, 0 where it is to stand.
     """
 
+    row_settings: ClassVar[tuple[str, ...]] = ("_sine", "_cosine")
     cfg: GaitClockCfg
 
     def __init__(self, cfg: GaitClockCfg, env: TorchEnv, name: str) -> None:
@@ -54,6 +55,7 @@ class GaitClock(CommandTerm):
         self.moving = torch.zeros(env.num_envs, 1, device=env.device)
         self._angle = torch.zeros_like(self.phase)
         self._command = torch.zeros(env.num_envs, 2, device=env.device)
+        self._sine, self._cosine = self._command.unbind(dim=1)  # views, made once
 
     @property
     def command(self) -> torch.Tensor:
@@ -67,15 +69,16 @@ class GaitClock(CommandTerm):
 
     def _resample_command(self, reset_mask: torch.Tensor) -> None:
         drawn = self._env.rng.uniform(0.0, 1.0, self._env.num_envs)
-        self.phase.copy_(torch.where(reset_mask, drawn, self.phase))
+        torch.where(reset_mask, drawn, self.phase, out=self.phase)
 
     def _update_command(self, dt: float, env_ids: torch.Tensor | None) -> None:
         # All rows, also after a reset of some: what follows from the phase is the same for the others as before.
         self.phase.add_(dt * self.cfg.frequency_hz).frac_()
         commands = cast("ManagerBasedRlEnv", self._env).command_manager
         velocity = commands.get_command(self.cfg.velocity_command)
-        self.moving.copy_(torch.linalg.vector_norm(velocity, dim=-1, keepdim=True) > self.cfg.standing_below)
+        speed = torch.linalg.vector_norm(velocity, dim=-1, keepdim=True)
+        torch.gt(speed, self.cfg.standing_below, out=self.moving)  # as 1 and 0
         torch.mul(self.phase, 2.0 * math.pi, out=self._angle)
-        torch.sin(self._angle, out=self._command[:, 0])
-        torch.cos(self._angle, out=self._command[:, 1])
+        torch.sin(self._angle, out=self._sine)
+        torch.cos(self._angle, out=self._cosine)
         self._command.mul_(self.moving)

@@ -107,12 +107,12 @@ class UniformVelocityCommand(CommandTerm):
         drawn = self._ranges.draw(self._env.rng, n)
         turns, stands = self._env.rng.uniform(0.0, 1.0, (n, 2)).unbind(dim=1)
         stands = stands < self.cfg.rel_standing_envs
-        velocity = drawn[:, :3].masked_fill(stands[:, None], 0.0)
-        self._command.copy_(torch.where(reset_mask[:, None], velocity, self._command))
+        velocity = drawn[:, :3].masked_fill_(stands[:, None], 0.0)
+        torch.where(reset_mask[:, None], velocity, self._command, out=self._command)
         if self.cfg.heading is not None:
             turns = (turns < self.cfg.rel_heading_envs) & ~stands
-            self._turns.copy_(torch.where(reset_mask, turns, self._turns))
-            self._heading.copy_(torch.where(reset_mask, drawn[:, 3], self._heading))
+            torch.where(reset_mask, turns, self._turns, out=self._turns)
+            torch.where(reset_mask, drawn[:, 3], self._heading, out=self._heading)
 
     def _update_command(self, dt: float, env_ids: torch.Tensor | None) -> None:
         if self.cfg.heading is None or self.cfg.fixed is not None:
@@ -130,4 +130,4 @@ class UniformVelocityCommand(CommandTerm):
     def _update_metrics(self) -> None:
         data = self.entity.data
         moves = torch.cat([data.root_lin_vel_b[:, :2], data.root_ang_vel_b[:, 2:]], dim=1)
-        self.metric_sums += (self._command - moves).abs_()
+        self.metric_sums += torch.sub(self._command, moves, out=moves).abs_()
