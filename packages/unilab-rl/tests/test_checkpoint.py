@@ -1,60 +1,16 @@
 """A checkpoint is whole or not there, and a bad file is one clear error."""
 
-import io
 import pickle
 import signal
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 import torch
-from rl_support import python, run_config
+from checkpoint_support import checkpoint, envelope, same, torch_bytes
+from rl_support import python
 
-from unilab_rl import Checkpoint, CheckpointError, list_checkpoints, load_checkpoint, save_checkpoint
-from unilab_rl.checkpoint import latest_checkpoint
-
-
-def checkpoint(iteration=3, **changes):
-    values = {
-        "algorithm": "counting",
-        "task": "scripted",
-        "iteration": iteration,
-        "env_steps": 96,
-        "learner": {"weight": torch.tensor([1.5, -2.0])},
-        "optimizer": {
-            "state": {0: {"step": torch.tensor(3.0)}},
-            "param_groups": [{"lr": 3e-4, "params": [0]}],
-        },
-        "normalizer": {"count": torch.tensor(7)},
-        "env_training_state": {"version": 1, "step_counter": 24},
-        "env_state": None,
-        "rng": {"cpu": torch.get_rng_state()},
-        "config": run_config().to_data(),
-        "versions": {"python": "3.11"},
-    }
-    return Checkpoint(**(values | changes))
-
-
-def envelope(**changes):
-    held = checkpoint()
-    return {
-        "format": "unilab-rl/1",
-        **{field.name: getattr(held, field.name) for field in fields(held)},
-        **changes,
-    }
-
-
-def equal(one, two):
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, two) and one.dtype == two.dtype
-    if isinstance(one, dict):
-        return one.keys() == two.keys() and all(equal(one[key], two[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(two) and all(map(equal, one, two))
-    return one == two
-
-
-def same(one, two):
-    return all(equal(getattr(one, field.name), getattr(two, field.name)) for field in fields(Checkpoint))
+from unilab_rl import CheckpointError, list_checkpoints, load_checkpoint, save_checkpoint
+from unilab_rl.checkpoint import load_latest_checkpoint
 
 
 def test_what_is_saved_is_what_is_loaded_and_saving_it_again_gives_equal_content(tmp_path):
@@ -125,12 +81,13 @@ def test_qa_086_the_latest_is_the_highest_number_and_unfinished_files_are_not_se
         "model_200.pt",
         "model_1000.pt",
     ]
-    assert latest_checkpoint(tmp_path).name == "model_1000.pt"
+    save_checkpoint(tmp_path / "model_1000.pt", checkpoint(1000))
+    assert load_latest_checkpoint(tmp_path)[0].name == "model_1000.pt"
 
 
 def test_a_folder_without_checkpoints_is_an_error_that_names_it(tmp_path):
     with pytest.raises(CheckpointError, match=f"{tmp_path}: no checkpoint"):
-        latest_checkpoint(tmp_path)
+        load_latest_checkpoint(tmp_path)
 
 
 def test_qa_086_a_cut_or_empty_file_is_refused_by_name_with_the_older_one_to_use(tmp_path):
@@ -157,12 +114,6 @@ def test_a_file_cut_anywhere_is_refused(tmp_path, keep):
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * keep)])
     with pytest.raises(CheckpointError, match=r"model_1.pt: (cut off|damaged)"):
         load_checkpoint(path)
-
-
-def torch_bytes(value):
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    return buffer.getvalue()
 
 
 class Harmful:

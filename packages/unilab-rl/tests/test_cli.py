@@ -130,13 +130,40 @@ def test_bad_input_is_one_message_on_stderr_exit_code_2_and_no_file(tmp_path, ca
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_damaged_checkpoint_is_bad_input_for_both_commands(tmp_path, capsys):
+def test_a_damaged_checkpoint_that_is_named_is_bad_input_for_both_commands(tmp_path, capsys):
     train(capsys)
-    (folder_of(tmp_path).checkpoints / "model_3.pt").write_bytes(b"")
-    for args in (("train", "--resume", "latest", "--iterations", "9"), ("eval", "latest")):
+    path = folder_of(tmp_path).checkpoints / "model_3.pt"
+    path.write_bytes(b"")
+    for args in (("train", "--resume", str(path), "--iterations", "9"), ("eval", str(path))):
         code, _, err = run(capsys, *args)
         assert code == 2
         assert "model_3.pt: the file is empty; use the older" in err
+
+
+def test_a_damaged_checkpoint_of_a_run_that_is_named_is_passed_over_with_a_warning(tmp_path, capsys, caplog):
+    train(capsys)
+    folder = folder_of(tmp_path)
+    (folder.checkpoints / "model_3.pt").write_bytes(b"")
+    for args in (("eval", str(folder.path), "--json"), ("train", "--resume", "latest", "--iterations", "4")):
+        caplog.clear()
+        code, out, _ = run(capsys, *args)
+        assert code == 0
+        assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+        assert "model_3.pt: the file is empty" in caplog.text
+        assert "model_2.pt instead" in caplog.text
+        assert '"iteration": 2' in out if args[0] == "eval" else "resuming after iteration 2" in out
+
+
+def test_resume_prints_from_and_to_which_iteration(tmp_path, capsys):
+    train(capsys)
+    assert (
+        "continuing at iteration 4 to iteration 5\n"
+        in run(capsys, "train", "--resume", "latest", "--iterations", "5")[1]
+    )
+    assert (
+        "continuing at iteration 6 until 60 steps\n"
+        in run(capsys, "train", "--resume", "latest", "--steps", "60")[1]
+    )
 
 
 def test_eval_measures_the_deterministic_policy_and_prints_json(tmp_path, capsys):

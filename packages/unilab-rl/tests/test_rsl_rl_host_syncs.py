@@ -8,7 +8,7 @@ from rl_support import ScriptedEnv, small_ppo
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from unilab_rl import PPO_ALGORITHM
-from unilab_rl.adapters.rsl_rl.tally import RolloutTally
+from unilab_rl.tally import RolloutTally
 
 WAITING = {"_local_scalar_dense", "item", "nonzero", "masked_select", "is_nonzero", "equal"}
 

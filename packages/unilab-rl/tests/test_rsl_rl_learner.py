@@ -10,7 +10,7 @@ from rl_support import ScriptedEnv, ScriptedEnvCfg, small_ppo
 
 from unilab_core import CapabilityError, ConfigError, NonFiniteError
 from unilab_rl import PPO_ALGORITHM, LearnerCfg, PpoCfg
-from unilab_rl.adapters.rsl_rl.tally import RolloutTally
+from unilab_rl.tally import RolloutTally
 
 
 def make(*, seed=0, env=None, **changes):

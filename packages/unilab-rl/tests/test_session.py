@@ -195,14 +195,51 @@ def test_resuming_from_an_older_checkpoint_sets_aside_what_came_after_it(tmp_pat
     assert json.loads(Path(f"{folder.metrics_path}.superseded").read_text())["iteration"] == 3
 
 
-def test_qa_086_a_damaged_latest_checkpoint_is_refused_by_name_and_the_older_one_works(tmp_path):
+def test_qa_086_a_damaged_latest_checkpoint_is_passed_over_with_a_warning_unless_it_was_named(
+    tmp_path, caplog
+):
     _, folder = start(tmp_path)
-    (folder.checkpoints / "model_3.pt").write_bytes(b"")
+    damaged, good = folder.checkpoints / "model_3.pt", folder.checkpoints / "model_2.pt"
+    damaged.write_bytes(b"")
     before = folder.metrics_path.read_text(), folder.manifest()
     with pytest.raises(CheckpointError, match=r"model_3.pt: the file is empty; use the older (.*model_2.pt)"):
-        resume(folder, budget=BudgetCfg(iterations=5))
+        resume(folder, damaged, budget=BudgetCfg(iterations=5))
     assert (folder.metrics_path.read_text(), folder.manifest()) == before
-    assert resume(folder, folder.checkpoints / "model_2.pt", budget=BudgetCfg(iterations=5)).iteration == 5
+    assert caplog.records == []
+    heard = []
+    watcher = Watcher()
+    watcher.on_start = lambda *args: heard.append(args[-1])
+    assert resume(folder, budget=BudgetCfg(iterations=5), watcher=watcher).iteration == 5
+    assert (heard[0].path, heard[0].checkpoint.iteration) == (good, 2)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        f"{damaged}: the file is empty; use the older {good}",
+        f"taking {good} instead, of iteration 2",
+    ]
+    assert [line["iteration"] for line in lines(folder)] == [1, 2, 3, 4, 5]
+    assert damaged.with_name("model_3.pt.superseded").read_bytes() == b""
+
+
+def test_only_the_newest_checkpoints_are_kept_and_the_one_resumed_from(tmp_path):
+    settings = ("learner.save_interval=1", "learner.keep_checkpoints=2")
+    _, folder = start(tmp_path, overrides=settings, budget=BudgetCfg(iterations=5))
+
+    def kept():
+        return [path.name for path in list_checkpoints(folder.checkpoints)]
+
+    assert kept() == ["model_4.pt", "model_5.pt"]
+    resume(folder, folder.checkpoints / "model_4.pt", budget=BudgetCfg(iterations=8))
+    assert kept() == ["model_4.pt", "model_7.pt", "model_8.pt"]
+    assert (folder.checkpoints / "model_5.pt.superseded").is_file()
+    resume(folder, budget=BudgetCfg(iterations=9))
+    assert kept() == ["model_8.pt", "model_9.pt"]
+
+
+def test_all_checkpoints_are_kept_where_the_config_says_so(tmp_path):
+    settings = ("learner.save_interval=1", "learner.keep_checkpoints=0")
+    _, folder = start(tmp_path, overrides=settings, budget=BudgetCfg(iterations=25))
+    assert len(list_checkpoints(folder.checkpoints)) == 25
+    with pytest.raises(ConfigError, match="keep_checkpoints"):
+        start(tmp_path, overrides=("learner.keep_checkpoints=-1",))
 
 
 def test_a_checkpoint_that_does_not_fit_its_run_is_refused_and_nothing_is_set_aside(tmp_path):

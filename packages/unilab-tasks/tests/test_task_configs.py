@@ -15,7 +15,10 @@ from unilab_core.factory import load_env_cfg
 
 TASK = "velocity-flat-quadruped"
 TASKS = ["cartpole-balance", "cartpole-swingup", TASK]
-LEARNERS = [(task, algorithm) for task in TASKS for algorithm in ("ppo",)]
+OFF_POLICY = ("sac", "td3", "fast_sac", "fast_td3", "flash_sac")
+LEARNERS = [
+    (task, algorithm) for task in TASKS for algorithm in (("ppo",) if task == TASK else ("ppo", *OFF_POLICY))
+]
 
 
 def test_the_tasks_below_are_all_that_are_shipped():

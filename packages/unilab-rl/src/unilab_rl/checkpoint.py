@@ -3,36 +3,46 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 import re
+import reprlib
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
 from unilab_core import nearest
+from unilab_rl.torch_archive import check_archive
 
 __all__ = [
     "FORMAT",
     "Checkpoint",
     "CheckpointError",
+    "DamagedCheckpointError",
     "checkpoint_name",
-    "latest_checkpoint",
     "list_checkpoints",
     "load_checkpoint",
+    "load_latest_checkpoint",
+    "remove_old_checkpoints",
     "save_checkpoint",
 ]
 
 FORMAT = "unilab-rl/1"
 _NAME = re.compile(r"model_(\d+)\.pt")
+_logger = logging.getLogger(__name__)
 
 
 class CheckpointError(ValueError):
     """A checkpoint cannot be read or doesn't fit; the message names the file and what to do."""
+
+
+class DamagedCheckpointError(CheckpointError):
+    """A file is cut off, altered, malformed or no checkpoint at all, so that an older one is the better choice."""
 
 
 @dataclass(frozen=True)
@@ -95,16 +105,83 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
-def latest_checkpoint(folder: Path) -> Path:
-    """Returns the checkpoint of the highest iteration in `folder`.
+def load_latest_checkpoint(folder: Path) -> tuple[Path, Checkpoint]:
+    """Reads the checkpoint of the highest iteration in `folder` that isn't damaged.
+
+    Each damaged one that it passes over is a warning, which names the one that is used instead.
+
+    Returns:
+        The file and what it holds.
 
     Raises:
-        CheckpointError: There is none.
+        CheckpointError: There is none, or it is of another format version.
+        DamagedCheckpointError: Every one is damaged; the message is of the newest.
     """
     found = list_checkpoints(folder)
     if not found:
         raise CheckpointError(f"{folder}: no checkpoint (model_<iteration>.pt) in it yet; train first")
-    return found[-1]
+    failures: list[DamagedCheckpointError] = []
+    for path in reversed(found):
+        try:
+            checkpoint = load_checkpoint(path)
+        except DamagedCheckpointError as error:
+            failures.append(error)
+            continue
+        for failure in failures:
+            _logger.warning("%s", failure)
+        if failures:
+            _logger.warning("taking %s instead, of iteration %d", path, checkpoint.iteration)
+        return path, checkpoint
+    if len(failures) > 1:
+        failures[0].add_note(f"the other {len(failures) - 1} checkpoints of {folder} are damaged as well")
+    raise failures[0]
+
+
+def remove_old_checkpoints(folder: Path, keep: int, *, spare: Path | None = None) -> list[Path]:
+    """Removes all but the newest checkpoints in `folder`; those set aside under other names stay.
+
+    Args:
+        folder: The folder.
+        keep: How many stay, at least 1; 0 keeps all.
+        spare: One that stays in any case, and counts like the others.
+
+    Returns:
+        The files that were removed. One that can't be removed is a warning.
+
+    Raises:
+        ValueError: `keep` is negative.
+    """
+    if keep < 0:
+        raise ValueError(f"keep is {keep}, expected 0 for all or how many checkpoints to keep")
+    removed = []
+    for path in list_checkpoints(folder)[:-keep] if keep else []:
+        if spare is not None and spare.exists() and path.samefile(spare):
+            continue
+        try:
+            path.unlink()
+        except OSError as error:
+            _logger.warning("%s: an old checkpoint can't be removed: %s", path, error)
+        else:
+            removed.append(path)
+    return removed
+
+
+class _Disk:
+    """What `torch.save` writes to. It remembers a failure, which torch's writer covers with one of its own."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.failure: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.failure = error
+            raise
+
+    def flush(self) -> None:
+        self._file.flush()
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
@@ -119,7 +196,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     temporary = path.with_name(path.name + ".tmp")
     try:
         with temporary.open("wb") as file:
-            torch.save(envelope, file)
+            _write(envelope, file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -130,24 +207,40 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     _sync_folder(path.parent)
 
 
+def _write(envelope: dict[str, Any], file: BinaryIO) -> None:
+    disk = _Disk(file)
+    try:
+        torch.save(envelope, disk)  # type: ignore[arg-type]  # needs `write` and `flush` alone
+    except RuntimeError as error:
+        if disk.failure is not None:
+            raise disk.failure from error
+        raise
+
+
 def load_checkpoint(path: Path) -> Checkpoint:
     """Reads a checkpoint, tensors on the CPU, without running any code that the file may hold.
 
+    What the file claims is compared with what it has before anything is made of it, checksums included, so a damaged
+    or hostile file takes no more memory than its size lets expect.
+
     Raises:
-        CheckpointError: There is no such file; it is empty, cut off or no checkpoint of ours; it is of another
-            format version; or an entry is missing, unknown or of the wrong type.
+        CheckpointError: There is no such file, or it is of another format version.
+        DamagedCheckpointError: It is empty, cut off, altered or no checkpoint of ours; or an entry is missing, unknown
+            or of the wrong type.
+        OSError: It can't be read.
     """
     if not path.is_file():
         raise CheckpointError(f"{path}: no such checkpoint{_advice(path)}")
     if path.stat().st_size == 0:
-        raise CheckpointError(f"{path}: the file is empty{_advice(path)}")
+        raise DamagedCheckpointError(f"{path}: the file is empty{_advice(path)}")
     if not zipfile.is_zipfile(path):
-        raise CheckpointError(f"{path}: cut off, or not a checkpoint{_advice(path)}")
+        raise DamagedCheckpointError(f"{path}: cut off, or not a checkpoint{_advice(path)}")
     try:
+        check_archive(path)
         envelope = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CheckpointError(
+        raise DamagedCheckpointError(
             f"{path}: damaged, or not a checkpoint of unilab-rl ({reason}){_advice(path)}"
         ) from error
     return _checked(path, envelope)
@@ -156,7 +249,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 def _checked(path: Path, envelope: object) -> Checkpoint:
     given = envelope.get("format") if isinstance(envelope, Mapping) else None
     if not isinstance(envelope, Mapping) or not isinstance(given, str) or not given.startswith("unilab-rl/"):
-        raise CheckpointError(
+        raise DamagedCheckpointError(
             f"{path}: written by something else, not a checkpoint of unilab-rl{_advice(path)}"
         )
     if given != FORMAT:
@@ -165,18 +258,18 @@ def _checked(path: Path, envelope: object) -> Checkpoint:
         )
     for key in envelope:
         if key not in _TYPES:
-            raise CheckpointError(
+            raise DamagedCheckpointError(
                 f"{path}: unknown entry {key!r}; {nearest(str(key), _TYPES)}{_advice(path)}"
             )
     for key, types in _TYPES.items():
         if key not in envelope:
-            raise CheckpointError(f"{path}: the entry {key!r} is missing{_advice(path)}")
+            raise DamagedCheckpointError(f"{path}: the entry {key!r} is missing{_advice(path)}")
         value = envelope[key]
         negative = isinstance(value, int) and value < 0
         if not isinstance(value, types) or isinstance(value, bool) or negative:
             expected = " or ".join("a count" if kind is int else kind.__name__ for kind in types)
-            raise CheckpointError(
-                f"{path}: the entry {key!r} is {value!r:.40}, expected {expected}{_advice(path)}"
+            raise DamagedCheckpointError(
+                f"{path}: the entry {key!r} is {reprlib.repr(value):.40}, expected {expected}{_advice(path)}"
             )
     return Checkpoint(**{field.name: envelope[field.name] for field in fields(Checkpoint)})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pydantic import Field, PositiveInt, model_validator
@@ -10,9 +11,11 @@ from pydantic import Field, PositiveInt, model_validator
 from unilab_core import Cfg, ConfigError
 from unilab_rl.contracts.algorithm import LearnerCfg
 
-__all__ = ["MAX_SEED", "BudgetCfg", "RunConfig"]
+__all__ = ["MAX_SEED", "MISSING", "BudgetCfg", "RunConfig", "config_changes"]
 
 MAX_SEED = 2**63 - 1  # what every generator takes
+MISSING = object()
+"""Stands for a value of a config that isn't there, which `None` can be."""
 
 
 class BudgetCfg(Cfg):
@@ -84,3 +87,16 @@ class RunConfig(Cfg):
     def digest(self) -> str:
         """Returns a hash of the config, equal for equal configs in every process."""
         return "sha256:" + hashlib.sha256(self.to_yaml().encode()).hexdigest()
+
+
+def config_changes(own: object, other: object, path: str = "") -> Iterator[tuple[str, object, object]]:
+    """Yields the dotted paths at which plain data differs, with both values; `MISSING` where one has none."""
+    if isinstance(own, Mapping) and isinstance(other, Mapping):
+        for key in [*own, *(key for key in other if key not in own)]:
+            below = f"{path}.{key}" if path else str(key)
+            yield from config_changes(own.get(key, MISSING), other.get(key, MISSING), below)
+    elif isinstance(own, list | tuple) and isinstance(other, list | tuple) and len(own) == len(other):
+        for index, pair in enumerate(zip(own, other, strict=True)):
+            yield from config_changes(*pair, f"{path}.{index}")
+    elif own is not other and own != other:
+        yield path, own, other

@@ -94,6 +94,19 @@ class RunFolder:
             raise RunFolderError(f"{self.manifest_path}: holds a {type(data).__name__}, expected an object")
         return data
 
+    def metrics(self) -> list[dict[str, Any]]:
+        """Returns the lines of metrics, oldest first; a last line that was cut off by a crash is left out.
+
+        Raises:
+            RunFolderError: The file is missing, or another line is no JSON object with its iteration, env steps and
+                metrics.
+        """
+        try:
+            lines = self.metrics_path.read_text(encoding="utf-8").split("\n")
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{self.metrics_path}: cannot be read ({error})") from error
+        return [_metrics_line(self.metrics_path, *numbered) for numbered in enumerate(lines[:-1], 1)]
+
     def has_checkpoint(self) -> bool:
         """Returns whether there is anything to resume or to measure."""
         return any(self.checkpoints.glob("model_*.pt"))
@@ -110,6 +123,21 @@ class RunFolder:
         temporary = self.manifest_path.with_name("manifest.json.tmp")
         temporary.write_text(json.dumps(manifest, indent=2, allow_nan=False) + "\n", encoding="utf-8")
         os.replace(temporary, self.manifest_path)
+
+
+def _metrics_line(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        record: object = json.loads(line)
+    except ValueError as error:
+        raise RunFolderError(f"{path}: line {number} is no JSON ({error}); remove it") from error
+    wanted = {"iteration": int, "env_steps": int, "metrics": dict}
+    if not isinstance(record, dict) or not all(
+        isinstance(record.get(key), kind) for key, kind in wanted.items()
+    ):
+        raise RunFolderError(
+            f"{path}: line {number} is {line!r:.60}, expected an object with {', '.join(wanted)}"
+        )
+    return record
 
 
 def check_writable(root: Path) -> None:

@@ -255,6 +255,8 @@ class CountingLearner:
     seed: int
     weight: torch.Tensor = field(default_factory=lambda: torch.zeros(2))
     before_iteration: Callable[[int], None] = lambda number: None
+    factory: Any = None
+    num_closes: int = 0
 
     def __post_init__(self) -> None:
         self.env.reset()
@@ -277,6 +279,9 @@ class CountingLearner:
     def policy(self) -> Callable[[Any], torch.Tensor]:
         return lambda obs: self.weight.expand(obs["obs"].shape[0], 2)
 
+    def close(self) -> None:
+        self.num_closes += 1
+
 
 @dataclass
 class CountingAlgorithm:
@@ -290,8 +295,8 @@ class CountingAlgorithm:
     def require(self) -> None:
         return None
 
-    def make_learner(self, env: Any, cfg: Any, *, seed: int) -> CountingLearner:
-        learner = CountingLearner(env, cfg, seed, before_iteration=self.before_iteration)
+    def make_learner(self, env: Any, cfg: Any, *, seed: int, factory: Any = None) -> CountingLearner:
+        learner = CountingLearner(env, cfg, seed, before_iteration=self.before_iteration, factory=factory)
         self.made.append(learner)
         return learner
 

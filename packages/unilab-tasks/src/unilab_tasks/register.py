@@ -15,7 +15,10 @@ def register() -> None:
             TaskSpec(
                 name=f"cartpole-{name}",
                 env_cfg=f"unilab_tasks.cartpole.env_cfg:cartpole_{name}",
-                learners={"ppo": f"unilab_tasks.cartpole.learners:{name}_ppo"},
+                learners={
+                    algorithm: f"unilab_tasks.cartpole.learners:{name}_{algorithm}"
+                    for algorithm in ("ppo", "sac", "td3", "fast_sac", "fast_td3", "flash_sac")
+                },
                 summary=summary,
             )
         )

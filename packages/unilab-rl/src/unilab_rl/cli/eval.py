@@ -71,14 +71,16 @@ def command(
     all episodes that ended in time. Above 1024 episodes the number is rounded up to what divides evenly, and as many
     time limits follow each other.
     """
-    from unilab_rl.checkpoint import latest_checkpoint, load_checkpoint
+    from unilab_rl.checkpoint import load_checkpoint, load_latest_checkpoint
     from unilab_rl.runtime.evaluator import Evaluator
 
     with failures_as_messages():
         folder, path = find_run(run, runs)
         config = folder.config()
-        path = path or latest_checkpoint(folder.checkpoints)
-        checkpoint = load_checkpoint(path)
+        if path is None:
+            path, checkpoint = load_latest_checkpoint(folder.checkpoints)
+        else:
+            checkpoint = load_checkpoint(path)
         backend, device = backend or config.backend, device or config.device
         evaluator = Evaluator(
             config, episodes=episodes, seed=seed, as_trained=as_trained, backend=backend, device=device

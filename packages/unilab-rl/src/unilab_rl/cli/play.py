@@ -164,12 +164,12 @@ def _find(what: str, runs: Path, policy: str | None, seed: int | None, as_traine
 
 
 def _find_run(what: str, runs: Path, policy: str | None, seed: int | None, as_trained: bool) -> _Played:
-    from unilab_rl.checkpoint import latest_checkpoint
+    from unilab_rl.checkpoint import load_latest_checkpoint
     from unilab_rl.runtime.evaluator import evaluation_cfg, evaluation_seed
 
     folder, path = find_run(what, runs)
     config = folder.config()
-    path = path or latest_checkpoint(folder.checkpoints)
+    path = path or load_latest_checkpoint(folder.checkpoints)[0]
     cfg, function = (config.env, "") if as_trained else evaluation_cfg(config.task, config.env)
     return _Played(
         config.task,

@@ -92,6 +92,8 @@ def start_lines(folder: RunFolder, config: RunConfig, budget: BudgetCfg, start: 
         }[start.kind]
         note = "; ".join([note, *start.differences])
         lines.append(f"resuming after iteration {done.iteration}, {done.env_steps:,} env steps ({note})")
+        end = f"to iteration {budget.iterations:,}" if budget.iterations is not None else f"until {budget}"
+        lines.append(f"continuing at iteration {done.iteration + 1:,} {end}")
     return [*lines, f"run folder: {folder.path}"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pydantic import Field
 
@@ -13,9 +13,10 @@ from unilab_core import Cfg
 if TYPE_CHECKING:
     import torch
 
+    from unilab_core import EnvFactory
     from unilab_rl.contracts.env import EnvProtocol
 
-__all__ = ["Algorithm", "Iteration", "Learner", "LearnerCfg", "LearnerState", "Policy"]
+__all__ = ["Algorithm", "ExportablePolicy", "Iteration", "Learner", "LearnerCfg", "LearnerState", "Policy"]
 
 
 class LearnerCfg(Cfg):
@@ -24,8 +25,15 @@ class LearnerCfg(Cfg):
     iterations: int = Field(default=300, ge=1)
     """Budget of a run that names none. Default: 0.9 million steps of 128 environments, 24 steps an iteration."""
 
+    num_envs: int | None = Field(default=None, ge=1)
+    """Rows that the settings were made for, which a run that names none trains on. `None`: the task's."""
+
     save_interval: int = Field(default=50, ge=1)
     """Iterations between two checkpoints; the last iteration is always saved."""
+
+    keep_checkpoints: int = Field(default=20, ge=0)
+    """The newest checkpoints that stay; 0: all. The one that a run was resumed from stays as well. Default: all of a
+    thousand iterations at the default `save_interval`."""
 
     eval_interval: int = Field(default=0, ge=0)
     """Iterations between two evaluations of the deterministic policy, as `unilab eval` measures it; the last iteration
@@ -72,12 +80,30 @@ class LearnerState:
     rng: dict[str, Any] = field(default_factory=dict)
     """States of the random generators that the learner draws from."""
 
+    exact: bool = True
+    """Whether a learner goes on from it bit for bit where its environment does; otherwise a resume is warm, for
+    something was left out: a replay that is not saved, or what another process holds."""
+
 
 class Policy(Protocol):
     """A deterministic policy."""
 
     def __call__(self, obs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Returns fresh actions (N, A) float32 for raw observation groups, each (N, width)."""
+        ...
+
+
+@runtime_checkable
+class ExportablePolicy(Policy, Protocol):
+    """A deterministic policy that is one network on the group `"obs"` alone, so that `unilab export` can write it."""
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The network as it is now: a copy, in evaluation mode, that gives the actions which calling the policy gives.
+
+        Its `forward` takes raw observations (B, O) float32, for any B, and returns actions (B, A) float32, so
+        normalisers and whatever squashes or scales the action are inside. It branches on no value and draws nothing.
+        """
         ...
 
 
@@ -113,6 +139,13 @@ class Learner(Protocol):
         """Returns the deterministic policy, which follows later iterations."""
         ...
 
+    def close(self) -> None:
+        """Ends the processes and frees the memory that the learner holds; calling it again does nothing.
+
+        The environment stays open. After a failure it works as well.
+        """
+        ...
+
 
 class Algorithm(Protocol):
     """A way to learn, found by name through the entry-point group `unilab.algorithms`."""
@@ -135,11 +168,20 @@ class Algorithm(Protocol):
         """
         ...
 
-    def make_learner(self, env: EnvProtocol, cfg: LearnerCfg, *, seed: int) -> Learner:
+    def make_learner(
+        self, env: EnvProtocol, cfg: LearnerCfg, *, seed: int, factory: EnvFactory | None = None
+    ) -> Learner:
         """Builds a learner on `env`, whose rows it resets; equal seeds learn equally.
 
+        Args:
+            env: The environment.
+            cfg: A `config_type`.
+            seed: Of networks, exploration and everything else that the learner draws.
+            factory: Builds another environment like `env`, for a learner that collects in a process of its own.
+
         Raises:
-            ConfigError: `cfg` is of another type or doesn't fit the environment.
+            ConfigError: `cfg` is of another type, doesn't fit the environment, or asks for a process without a
+                `factory`.
             CapabilityError: As from `require`.
         """
         ...

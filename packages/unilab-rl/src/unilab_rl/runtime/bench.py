@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
@@ -42,18 +43,20 @@ class LearnerBench(BenchPart):
         cfg = task_learner_cfg(task.name, task.learners, found, overrides)
         found.require()
         learner = found.make_learner(env, cfg, seed=seed)
-        learner.iterate()
         clock, done = PhaseClock(waiter(env.device)), list[Iteration]()
-        with timed([Phase("step", env, ("step",))], clock):
-            for _ in range(_ITERATIONS):
-                done.append(learner.iterate())
+        with closing(learner):
+            learner.iterate()
+            with timed([Phase("step", env, ("step",))], clock):
+                for _ in range(_ITERATIONS):
+                    done.append(learner.iterate())
+            policy_us = _policy_us(env, learner)
         steps = clock.calls["step"]
         collect_us = 1e6 * sum(iteration.collect_s for iteration in done) / steps
         learn_us = 1e6 * sum(iteration.learn_s for iteration in done) / steps
         return LearnerCost(
             algorithm=found.name,
             steps_per_iteration=steps // _ITERATIONS,
-            policy_us=_policy_us(env, learner),
+            policy_us=policy_us,
             collect_us=collect_us - clock.ns["step"] / steps / 1e3,
             learn_us=learn_us,
             env_steps_per_s=mean(i.env_steps / (i.collect_s + i.learn_s) for i in done),

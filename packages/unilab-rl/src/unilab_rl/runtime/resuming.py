@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import reprlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from unilab_rl.checkpoint import Checkpoint, CheckpointError, list_checkpoints, load_checkpoint
+from unilab_rl.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    list_checkpoints,
+    load_checkpoint,
+    load_latest_checkpoint,
+)
 from unilab_rl.manifest import installed_versions, thread_settings
 from unilab_rl.metrics_log import check_metrics, free_superseded_name, set_aside_after
-from unilab_rl.run_config import BudgetCfg, RunConfig
+from unilab_rl.run_config import MISSING, BudgetCfg, RunConfig, config_changes
 from unilab_rl.run_folder import RunFolder, RunFolderError
 
 __all__ = ["Resume", "read_resume", "write_resume"]
@@ -37,14 +44,22 @@ class Resume:
         return "inexact" if self.differences else "exact"
 
 
-def read_resume(folder: RunFolder, config: RunConfig, path: Path) -> Resume:
+def read_resume(folder: RunFolder, config: RunConfig, path: Path | None = None) -> Resume:
     """Reads a checkpoint of a run and checks it and every file of the run that resuming changes.
+
+    Args:
+        folder: The run.
+        config: Its config.
+        path: The checkpoint; by default the newest that isn't damaged, with a warning for each one passed over.
 
     Raises:
         CheckpointError: The checkpoint is damaged, or was trained with another config.
         RunFolderError: Another file of the run is damaged or missing, or the run can't be written to.
     """
-    checkpoint = load_checkpoint(path)
+    if path is None:
+        path, checkpoint = load_latest_checkpoint(folder.checkpoints)
+    else:
+        checkpoint = load_checkpoint(path)
     _check_same_config(folder, config, path, checkpoint)
     _resumes(folder)
     try:
@@ -82,31 +97,15 @@ def _check_same_config(folder: RunFolder, config: RunConfig, path: Path, checkpo
     own = {**config.to_data(), "budget": None}
     named = {"task": checkpoint.task, "algorithm": checkpoint.algorithm}
     trained = {**checkpoint.config, **named, "budget": None}
-    for place, now, then in _changes(own, trained):
+    for place, now, then in config_changes(own, trained):
         raise CheckpointError(
             f"{path}: doesn't fit {folder.config_path}: {place} is {_short(now)} there, and the checkpoint was trained "
             f"with {_short(then)}; put back what was changed, or start a new run"
         )
 
 
-_MISSING = object()
-
-
-def _changes(own: object, other: object, path: str = "") -> Iterator[tuple[str, object, object]]:
-    """Yields the dotted paths at which plain data differs, with both values."""
-    if isinstance(own, Mapping) and isinstance(other, Mapping):
-        for key in [*own, *(key for key in other if key not in own)]:
-            below = f"{path}.{key}" if path else str(key)
-            yield from _changes(own.get(key, _MISSING), other.get(key, _MISSING), below)
-    elif isinstance(own, list | tuple) and isinstance(other, list | tuple) and len(own) == len(other):
-        for index, pair in enumerate(zip(own, other, strict=True)):
-            yield from _changes(*pair, f"{path}.{index}")
-    elif own is not other and own != other:
-        yield path, own, other
-
-
 def _short(value: object) -> str:
-    return "missing" if value is _MISSING else f"{value!r:.60}"
+    return "missing" if value is MISSING else f"{reprlib.repr(value):.60}"
 
 
 def _resumes(folder: RunFolder) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unilab_core import CapabilityError
-from unilab_rl.checkpoint import Checkpoint, checkpoint_name, save_checkpoint
+from unilab_rl.checkpoint import Checkpoint, checkpoint_name, remove_old_checkpoints, save_checkpoint
 from unilab_rl.contracts.algorithm import Iteration, Learner
 from unilab_rl.contracts.env import EnvProtocol
 from unilab_rl.manifest import installed_versions
@@ -218,7 +218,7 @@ class Runner:
             optimizer=state.optimizer,
             normalizer=state.normalizer,
             env_training_state=dict(self._env.export_training_state()),
-            env_state=self._env_state(),
+            env_state=self._env_state() if state.exact else None,
             rng=state.rng,
             config=self._config_data,
             versions=self._versions,
@@ -235,11 +235,16 @@ class Runner:
             return None
 
     def _save(self) -> Path:
-        """Writes the last completed iteration unless a file holds it already, and returns that file."""
+        """Writes the last completed iteration unless a file holds it already, and returns that file.
+
+        Once it is complete, checkpoints beyond `config.learner.keep_checkpoints` are removed.
+        """
         if self._file is None:
             file = self._folder.checkpoints / checkpoint_name(self._last.iteration)
             save_checkpoint(file, self._last)
             self._file = file
+            resumed_from = None if self._start is None else self._start.path
+            remove_old_checkpoints(file.parent, self._config.learner.keep_checkpoints, spare=resumed_from)
             self._watcher.on_checkpoint(file)
         return self._file
 

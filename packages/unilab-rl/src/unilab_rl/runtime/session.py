@@ -9,8 +9,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from unilab_core import Cfg, ConfigError, get_task, import_object, make_env, nearest, parse_overrides
-from unilab_rl.checkpoint import CheckpointError, latest_checkpoint
+from unilab_core import (
+    Cfg,
+    ConfigError,
+    EnvFactory,
+    TorchEnv,
+    get_task,
+    import_object,
+    make_env,
+    nearest,
+    parse_overrides,
+)
+from unilab_rl.checkpoint import CheckpointError
 from unilab_rl.contracts.algorithm import Algorithm, Learner, LearnerCfg
 from unilab_rl.contracts.env import EnvProtocol
 from unilab_rl.manifest import make_manifest
@@ -67,13 +77,15 @@ def train(request: TrainRequest, watcher: Watcher | None = None) -> Outcome:
         spec.name,
         backend=request.backend,
         device=request.device,
-        num_envs=request.num_envs,
+        num_envs=_num_envs(request, learner_cfg, env_overrides),
         seed=request.seed,
         overrides=env_overrides,
     )
     with ExitStack() as owner:
         owner.enter_context(closing(env))
-        learner = algorithm.make_learner(env, learner_cfg, seed=request.seed)
+        factory = _factory(env, request.backend, request.device, request.seed)
+        learner = algorithm.make_learner(env, learner_cfg, seed=request.seed, factory=factory)
+        owner.callback(learner.close)
         config = RunConfig(
             task=spec.name,
             algorithm=algorithm.name,
@@ -114,7 +126,8 @@ def resume(
 
     Args:
         folder: The run.
-        checkpoint: One of its checkpoints; by default the last.
+        checkpoint: One of its checkpoints; by default the last, or where that is damaged, with a warning, the last one
+            that isn't.
         budget: A new budget, counted from the run's beginning; by default the run's own.
         watcher: Is told what happens.
 
@@ -124,9 +137,8 @@ def resume(
         RunFolderError: Another file of the run is damaged, or the run can't be written to.
     """
     config = folder.config()
-    path = checkpoint or latest_checkpoint(folder.checkpoints)
-    start = read_resume(folder, config, path)
-    done = start.checkpoint
+    start = read_resume(folder, config, checkpoint)
+    path, done = start.path, start.checkpoint
     budget = budget or config.budget
     if budget.fraction(done.iteration, done.env_steps, 0.0) >= 1.0:
         raise ConfigError(
@@ -144,7 +156,9 @@ def resume(
     with ExitStack() as owner:
         owner.enter_context(closing(env))
         import_training_state(env, path, done)  # before the first reset, which follows curricula
-        learner = algorithm.make_learner(env, config.learner, seed=config.seed)
+        factory = _factory(env, config.backend, config.device, seed)
+        learner = algorithm.make_learner(env, config.learner, seed=config.seed, factory=factory)
+        owner.callback(learner.close)
         _restore(env, learner, start)
         evaluator = _evaluator(config)
         with InterruptGuard(watcher.on_interrupt) as guard, owner.pop_all():
@@ -159,6 +173,18 @@ def _evaluator(config: RunConfig) -> Evaluator | None:
     evaluator = Evaluator(config, episodes=config.learner.eval_episodes)
     evaluator.check()
     return evaluator
+
+
+def _num_envs(request: TrainRequest, cfg: LearnerCfg, overrides: Mapping[str, Any]) -> int | None:
+    """Returns how many rows were asked for, else how many the learner is made for; `None`: as the task says."""
+    if request.num_envs is not None or "num_envs" in overrides:
+        return request.num_envs
+    return cfg.num_envs
+
+
+def _factory(env: TorchEnv, backend: str, device: str, seed: int) -> EnvFactory:
+    """Returns what builds another environment like `env`."""
+    return EnvFactory(env.cfg, backend=backend, device=device, num_envs=env.num_envs, seed=seed)
 
 
 def _split_overrides(texts: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -31,7 +31,8 @@ def _cartpole(
     still = (-vel_offset, vel_offset)
     return ManagerBasedRlEnvCfg(
         scene=SceneCfg(entities={"robot": EntityCfg(spec=build_cartpole, joint_pos={"hinge": hinge_pos})}),
-        sim=SimCfg(timestep=0.01, integrator="rk4"),
+        # Nothing but positions and velocities is read: without fresh reads a kept workspace only costs memory.
+        sim=SimCfg(timestep=0.01, integrator="rk4", persistent=False),
         decimation=2,
         episode_length_s=10.0,
         num_envs=128,

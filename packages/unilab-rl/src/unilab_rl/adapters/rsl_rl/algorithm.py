@@ -9,6 +9,7 @@ from unilab_core import CapabilityError, ConfigError
 from unilab_rl.adapters.rsl_rl.config import PpoCfg
 
 if TYPE_CHECKING:
+    from unilab_core import EnvFactory
     from unilab_rl.adapters.rsl_rl.learner import PpoLearner
     from unilab_rl.adapters.rsl_rl.policy import PpoPolicy
     from unilab_rl.contracts.algorithm import LearnerCfg, LearnerState
@@ -39,14 +40,17 @@ class PpoAlgorithm:
             ) from error
         del rsl_rl, tensordict
 
-    def make_learner(self, env: EnvProtocol, cfg: LearnerCfg, *, seed: int) -> PpoLearner:
-        """Builds a PPO learner on `env`, whose rows it resets.
+    def make_learner(
+        self, env: EnvProtocol, cfg: LearnerCfg, *, seed: int, factory: EnvFactory | None = None
+    ) -> PpoLearner:
+        """Builds a PPO learner on `env`, whose rows it resets; it collects in this process, without `factory`.
 
         Raises:
             ConfigError: `cfg` is not a `PpoCfg`, its batch is too small for its mini-batches, or its mirror doesn't
                 fit the environment.
             CapabilityError: rsl-rl is not installed.
         """
+        del factory
         ppo_cfg = _ppo_cfg(cfg)
         self.require()
         from unilab_rl.adapters.rsl_rl.learner import PpoLearner

@@ -11,16 +11,16 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from unilab_core import NonFiniteError
-from unilab_rl.adapters.rsl_rl import parts
 from unilab_rl.adapters.rsl_rl.config import PpoCfg
 from unilab_rl.adapters.rsl_rl.global_rng import BorrowedGlobalRng
 from unilab_rl.adapters.rsl_rl.policy import PpoPolicy
 from unilab_rl.adapters.rsl_rl.ppo import FinalObservationPpo
 from unilab_rl.adapters.rsl_rl.symmetry import symmetry_settings
-from unilab_rl.adapters.rsl_rl.tally import RolloutTally
 from unilab_rl.adapters.rsl_rl.vec_env import RslRlVecEnv
 from unilab_rl.contracts.algorithm import Iteration, LearnerState
 from unilab_rl.contracts.env import EnvProtocol
+from unilab_rl.state_parts import check_optimizer, copy_to_cpu, join_networks, split_networks
+from unilab_rl.tally import RolloutTally
 
 __all__ = ["PpoLearner"]
 
@@ -76,10 +76,10 @@ class PpoLearner:
 
     def state(self) -> LearnerState:
         """Returns copies, on the CPU, of networks, optimiser, normalisers and random state."""
-        learner, normalizer = parts.split_networks(self._networks())
+        learner, normalizer = split_networks(self._networks())
         return LearnerState(
             learner=learner,
-            optimizer=parts.copy_to_cpu(self.algorithm.optimizer.state_dict()),
+            optimizer=copy_to_cpu(self.algorithm.optimizer.state_dict()),
             normalizer=normalizer,
             rng=self._rng.state(),
         )
@@ -96,8 +96,8 @@ class PpoLearner:
         Raises:
             ValueError: A name or a shape differs from this learner's; nothing was changed.
         """
-        networks = parts.join_networks(self._networks(), state.learner, state.normalizer)
-        parts.check_optimizer(self.algorithm.optimizer, state.optimizer, trained=trained)
+        networks = join_networks(self._networks(), state.learner, state.normalizer)
+        check_optimizer(self.algorithm.optimizer, state.optimizer, trained=trained)
         self._rng.load_state(state.rng)
         for name, module in self._networks().items():
             module.load_state_dict(networks[name])
@@ -109,6 +109,9 @@ class PpoLearner:
     def policy(self) -> PpoPolicy:
         """Returns the mean action of the actor, for raw observations."""
         return PpoPolicy(self.algorithm.actor)
+
+    def close(self) -> None:
+        """Does nothing: everything that it uses belongs to the environment."""
 
     def _networks(self) -> dict[str, torch.nn.Module]:
         return {"actor": self.algorithm.actor, "critic": self.algorithm.critic}

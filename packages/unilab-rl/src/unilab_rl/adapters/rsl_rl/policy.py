@@ -8,11 +8,11 @@ import torch
 from rsl_rl.models import MLPModel
 from tensordict import TensorDict
 
-from unilab_rl.adapters.rsl_rl import parts
 from unilab_rl.adapters.rsl_rl.config import PpoCfg
 from unilab_rl.adapters.rsl_rl.global_rng import BorrowedGlobalRng
 from unilab_rl.contracts.algorithm import LearnerState
 from unilab_rl.contracts.env import EnvProtocol
+from unilab_rl.state_parts import join_networks
 
 __all__ = ["PpoPolicy", "load_policy"]
 
@@ -20,8 +20,14 @@ __all__ = ["PpoPolicy", "load_policy"]
 class PpoPolicy:
     """The actor's mean action for raw observation groups."""
 
-    def __init__(self, actor: torch.nn.Module) -> None:
+    def __init__(self, actor: MLPModel) -> None:
         self._actor = actor
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """A copy of normaliser, network and mean action, from (B, O) to (B, A); see `ExportablePolicy`."""
+        module: torch.nn.Module = self._actor.as_jit()
+        return module.eval()
 
     def __call__(self, obs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Returns fresh actions (N, A) float32; `obs` holds (N, width) tensors by group."""
@@ -49,6 +55,6 @@ def load_policy(env: EnvProtocol, cfg: PpoCfg, state: LearnerState) -> PpoPolicy
             env.device
         )
     learner, normalizer = ({"actor": part.get("actor")} for part in (state.learner, state.normalizer))
-    actor.load_state_dict(parts.join_networks({"actor": actor}, learner, normalizer)["actor"])
+    actor.load_state_dict(join_networks({"actor": actor}, learner, normalizer)["actor"])
     actor.eval()
     return PpoPolicy(actor)

@@ -10,9 +10,14 @@ import torch
 
 from unilab_core import nearest
 
-__all__ = ["check_optimizer", "copy_to_cpu", "join_networks", "split_networks"]
-
-_NORMALIZER = "obs_normalizer."
+__all__ = [
+    "check_generator_state",
+    "check_names",
+    "check_optimizer",
+    "copy_to_cpu",
+    "join_networks",
+    "split_networks",
+]
 
 
 def copy_to_cpu(value: Any) -> Any:  # noqa: ANN401 - any tree of plain data and tensors
@@ -27,14 +32,22 @@ def copy_to_cpu(value: Any) -> Any:  # noqa: ANN401 - any tree of plain data and
 
 
 def split_networks(networks: Mapping[str, torch.nn.Module]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns copies of parameters and of normaliser statistics, each by network name."""
+    """Returns copies of parameters and of normaliser statistics, each by network name.
+
+    A tensor belongs to a normaliser if a part of its dotted name, the network's included, ends in `normalizer`.
+    """
     learner: dict[str, Any] = {}
     normalizer: dict[str, Any] = {}
     for network, module in networks.items():
         tensors = copy_to_cpu(module.state_dict())
-        learner[network] = {key: value for key, value in tensors.items() if not key.startswith(_NORMALIZER)}
-        normalizer[network] = {key: value for key, value in tensors.items() if key.startswith(_NORMALIZER)}
+        statistics = {key for key in tensors if _is_normalizer(f"{network}.{key}")}
+        learner[network] = {key: value for key, value in tensors.items() if key not in statistics}
+        normalizer[network] = {key: value for key, value in tensors.items() if key in statistics}
     return learner, normalizer
+
+
+def _is_normalizer(name: str) -> bool:
+    return any(part.endswith("normalizer") for part in name.split("."))
 
 
 def join_networks(
@@ -47,11 +60,11 @@ def join_networks(
     """
     joined: dict[str, dict[str, torch.Tensor]] = {}
     for part, held in (("learner", learner), ("normalizer", normalizer)):
-        _check_names(f"checkpoint part {part!r}", set(held), set(networks))
+        check_names(f"checkpoint part {part!r}", set(held), set(networks))
     for network, module in networks.items():
         tensors = {**learner[network], **normalizer[network]}
         wanted = module.state_dict()
-        _check_names(f"network {network!r}", set(tensors), set(wanted))
+        check_names(f"network {network!r}", set(tensors), set(wanted))
         for name, tensor in wanted.items():
             _check_tensor(f"{network}.{name}", tensors[name], tensor)
         joined[network] = tensors
@@ -69,7 +82,7 @@ def check_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any], 
     Raises:
         ValueError: Groups, their settings, parameters, statistics or the shapes of these differ.
     """
-    _check_names("checkpoint part 'optimizer'", set(state), {"state", "param_groups"})
+    check_names("checkpoint part 'optimizer'", set(state), {"state", "param_groups"})
     _check_groups(optimizer, state["param_groups"])
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     wanted = _statistics(optimizer)
@@ -81,7 +94,7 @@ def check_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any], 
             f"the optimiser has statistics of {len(held)} parameters, expected {len(parameters)}"
         )
     for index, statistics in held.items():
-        _check_names(f"the optimiser's state of parameter {index}", set(statistics), wanted)
+        check_names(f"the optimiser's state of parameter {index}", set(statistics), wanted)
         for name, value in statistics.items():
             if name != "step":
                 _check_tensor(f"optimiser statistic {name!r} of parameter {index}", value, parameters[index])
@@ -94,7 +107,7 @@ def _check_groups(optimizer: torch.optim.Optimizer, groups: object) -> None:
         raise ValueError(f"the optimiser has {len(groups)} groups, expected {len(optimizer.param_groups)}")
     first = 0
     for number, (given, own) in enumerate(zip(groups, optimizer.param_groups, strict=True)):
-        _check_names(f"the optimiser's group {number}", set(given), set(own))
+        check_names(f"the optimiser's group {number}", set(given), set(own))
         expected = list(range(first, first + len(own["params"])))
         if given["params"] != expected:
             raise ValueError(
@@ -118,7 +131,8 @@ def _statistics(optimizer: torch.optim.Optimizer) -> set[str]:
     return set(twin.state[probe])
 
 
-def _check_names(what: str, given: set[str], expected: set[str]) -> None:
+def check_names(what: str, given: set[str], expected: set[str]) -> None:
+    """Raises ValueError, with the nearest name, where `given` are not `expected`; `what` begins the message."""
     missing, unknown = sorted(expected - given), sorted(given - expected)
     if unknown:
         raise ValueError(f"{what} has the unknown entry {unknown[0]!r}; {nearest(unknown[0], expected)}")
@@ -136,3 +150,17 @@ def _check_tensor(what: str, given: object, expected: torch.Tensor) -> None:
             f"{what} is {given.dtype} of shape {tuple(given.shape)}, expected {expected.dtype} of shape "
             f"{tuple(expected.shape)}; it was trained with another network or observation"
         )
+
+
+def check_generator_state(what: str, generator: torch.Generator, state: object) -> None:
+    """Checks that a generator of the same device as `generator` accepts `state`; `what` begins the message.
+
+    Raises:
+        ValueError: It doesn't.
+    """
+    if not isinstance(state, torch.Tensor) or state.dtype != torch.uint8:
+        raise ValueError(f"{what} is {state!r:.40}, expected a uint8 tensor")
+    try:
+        torch.Generator(generator.device).set_state(state.cpu())
+    except RuntimeError as error:
+        raise ValueError(f"{what} can't be used: {error}") from error

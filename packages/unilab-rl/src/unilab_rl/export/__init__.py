@@ -1,0 +1,1 @@
+"""Trained policies as files that need neither this framework nor Torch."""

@@ -1,0 +1,130 @@
+"""The state of a replay as plain data and tensors, and the check that one fits before it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from unilab_core import nearest
+
+__all__ = ["SLOT_PARTS", "check_state", "pack_state"]
+
+_VERSION = 1
+SLOT_PARTS = ("rows", "codes", "order")
+"""Parts with one entry for each slot, (N, S, ...); a state holds the leading slots that were ever written."""
+
+
+def pack_state(
+    parts: Mapping[str, torch.Tensor], described: Mapping[str, Any], *, copy: bool
+) -> dict[str, Any]:
+    """Returns the state of a replay.
+
+    Args:
+        parts: Its live tensors; those of `SLOT_PARTS` have the shape (N, S, ...).
+        described: What is said beside them.
+        copy: Whether the tensors are copies on the CPU, or views.
+    """
+    used = min(parts["rows"].shape[1], int(parts["position"].max()) + 1)
+    held = {name: part[:, :used] if name in SLOT_PARTS else part for name, part in parts.items()}
+    if copy:
+        held = {
+            name: part.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+            for name, part in held.items()
+        }
+    return {"version": _VERSION, **described, **held}
+
+
+def check_state(
+    state: Mapping[str, Any],
+    parts: Mapping[str, torch.Tensor],
+    described: Mapping[str, Any],
+    generator: torch.Generator,
+) -> int:
+    """Checks that a state fits a replay.
+
+    Args:
+        state: What `pack_state` returned.
+        parts: The live tensors of the replay.
+        described: What it says of itself.
+        generator: Its generator, which is left alone.
+
+    Returns:
+        How many leading slots the state holds.
+
+    Raises:
+        ValueError: Something is missing, unknown or of another shape, dtype or range.
+    """
+    _check_names(state, {"version", *parts, *described})
+    if state["version"] != _VERSION:
+        raise ValueError(f"replay state: has version {state['version']!r}, this version reads {_VERSION}")
+    for name in ("groups", "num_actions", "num_envs", "capacity"):
+        given, own = state[name], described[name]
+        # The order of groups is the order of columns.
+        if given != own or (isinstance(given, Mapping) and list(given) != list(own)):
+            raise ValueError(
+                f"replay state: {name} is {given!r:.200}, expected {own!r}; it is of another run"
+            )
+    for name in ("num_adds", "reached"):
+        if type(state[name]) is not int or state[name] < 0:
+            raise ValueError(f"replay state: {name} is {state[name]!r:.40}, expected a count")
+    used = _check_tensors(state, parts)
+    _check_ranges(state, used)
+    _check_generator(state["generator"], generator)
+    return used
+
+
+def _check_names(state: object, expected: set[str]) -> None:
+    if not isinstance(state, Mapping):
+        raise ValueError(f"replay state: is a {type(state).__name__}, expected a dict")
+    for name in state:
+        if name not in expected:
+            raise ValueError(f"replay state: unknown entry {name!r}; {nearest(str(name), expected)}")
+    if missing := sorted(expected - set(state)):
+        raise ValueError(f"replay state: lacks {missing}")
+
+
+def _check_tensors(state: Mapping[str, Any], parts: Mapping[str, torch.Tensor]) -> int:
+    for name, part in parts.items():
+        if not isinstance(state[name], torch.Tensor):
+            raise ValueError(f"replay state: {name} is a {type(state[name]).__name__}, expected a tensor")
+        if state[name].dtype != part.dtype:
+            raise ValueError(f"replay state: {name} has dtype {state[name].dtype}, expected {part.dtype}")
+    num_slots = parts["rows"].shape[1]
+    used = int(state["rows"].shape[1]) if state["rows"].ndim == 3 else 0
+    if not 1 <= used <= num_slots:
+        raise ValueError(
+            f"replay state: rows has shape {tuple(state['rows'].shape)}, expected (N, 1 to {num_slots}, columns)"
+        )
+    for name, part in parts.items():
+        shape = tuple(part[:, :used].shape) if name in SLOT_PARTS else tuple(part.shape)
+        if tuple(state[name].shape) != shape:
+            raise ValueError(f"replay state: {name} has shape {tuple(state[name].shape)}, expected {shape}")
+    return used
+
+
+def _check_ranges(state: Mapping[str, Any], used: int) -> None:
+    """Checks that every index which sampling takes from the state lies within the slots."""
+    position, pushed, first = state["position"], state["pushed"], state["first"]
+    capacity = state["capacity"]
+    counts = pushed - first
+    heads = (first >= 0) & (counts >= 0) & (counts <= capacity) & (pushed <= position)
+    order = state["order"]
+    inside = bool(heads.all()) and used == min(capacity + 1, int(position.max()) + 1)
+    if not (inside and int(order.min()) >= 0 and int(order.max()) < used):
+        raise ValueError("replay state: heads, counts or slots contradict each other; it is damaged")
+
+
+def _check_generator(given: object, own: torch.Generator) -> None:
+    if not isinstance(given, Mapping) or set(given) != {"device", "state"}:
+        raise ValueError(f"replay state: generator is {given!r:.60}, expected 'device' and 'state'")
+    state = given["state"]
+    if not isinstance(state, torch.Tensor) or state.dtype != torch.uint8:
+        raise ValueError(f"replay state: the generator's state is {state!r:.40}, expected a uint8 tensor")
+    if given["device"] == own.device.type:
+        try:
+            # A copy: of a view into something larger, torch would read what the larger begins with.
+            torch.Generator(own.device).set_state(state.clone())
+        except RuntimeError as error:
+            raise ValueError(f"replay state: the generator's state can't be used: {error}") from error

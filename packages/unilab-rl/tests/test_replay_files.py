@@ -1,0 +1,339 @@
+"""A replay continues exactly where its state or file was taken, and a bad file is one clear error."""
+
+import hashlib
+import json
+import os
+import signal
+
+import pytest
+import torch
+from replay_support import Stream, every_window, make_replay
+from rl_support import python
+
+from unilab_rl.replay import ReplayFileError
+from unilab_rl.replay import files as files_module
+
+SCRIPT = (
+    *[("go", "go"), ("go", "truncated"), ("refused", "go"), ("go", "terminated"), ("go", "go")] * 3,
+    ("go", "go"),
+)
+
+
+def played(steps=16, **settings):
+    stream = Stream(make_replay(2, 6, n_step=3, **settings))
+    for kinds in SCRIPT[:steps]:
+        stream.add(kinds)
+    return stream
+
+
+def batches(replay, count=4):
+    return [replay.sample(8) for _ in range(count)]
+
+
+def same(one, two):
+    return all(
+        torch.equal(getattr(left, name), getattr(right, name))
+        for left, right in zip(one, two, strict=True)
+        for name in ("actions", "rewards", "discounts", "terminated")
+    ) and all(
+        torch.equal(getattr(left, name)[group], getattr(right, name)[group])
+        for left, right in zip(one, two, strict=True)
+        for name in ("obs", "next_obs")
+        for group in ("obs", "critic")
+    )
+
+
+def equal(one, two):
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, two) and one.dtype == two.dtype
+    if isinstance(one, dict):
+        return one.keys() == two.keys() and all(equal(one[key], two[key]) for key in one)
+    return one == two
+
+
+def through_state(replay, other, folder):
+    torch.save(replay.state(), folder / "state.pt")
+    other.load_state(torch.load(folder / "state.pt", weights_only=True))
+
+
+def through_file(replay, other, folder):
+    other.load(folder / "replay.bin", digest=replay.save(folder / "replay.bin"))
+
+
+@pytest.mark.parametrize("through", [through_state, through_file])
+@pytest.mark.parametrize("steps", [1, 3, len(SCRIPT)], ids=["one step", "half full", "full"])
+def test_qa_088_a_resumed_replay_goes_on_bit_for_bit(tmp_path, through, steps):
+    stream = played(steps)
+    replay = stream.replay
+    batches(replay, 1)
+    resumed = played(len(SCRIPT) - 2, seed=9).replay  # what it held before is gone
+    through(replay, resumed, tmp_path)
+    assert equal(resumed.state(), replay.state())
+    assert every_window(resumed) == every_window(replay)
+    assert same(batches(resumed), batches(replay))
+    # Open windows go on too: the same next steps give the same.
+    for _ in range(5):
+        for kinds in SCRIPT[:3]:
+            recorded = []
+            stream.replay.add_rows = lambda packed, kept=recorded: kept.append(packed)
+            stream.add(kinds)
+            del stream.replay.add_rows
+            replay.add_rows(recorded[0])
+            resumed.add_rows(recorded[0])
+        assert same(batches(resumed), batches(replay))
+    assert equal(resumed.state(), replay.state())
+
+
+def test_a_state_is_a_copy_and_holds_only_the_slots_that_were_used():
+    stream = played(2)
+    state = stream.replay.state()
+    assert state["rows"].shape == (2, 3, 6)
+    before = {name: value.clone() for name, value in state.items() if isinstance(value, torch.Tensor)}
+    stream.add(["go", "go"])
+    stream.replay.sample(4)
+    assert all(torch.equal(state[name], value) for name, value in before.items())
+
+
+def test_windows_of_another_length_can_be_drawn_from_a_loaded_state():
+    replay = played().replay
+    other = make_replay(2, 6, n_step=1, gamma=0.25)
+    other.load_state(replay.state())
+    assert len(other) == len(replay)
+    assert {window.num_steps for window in every_window(other)} == {1}
+
+
+def test_the_state_of_another_kind_of_generator_leaves_the_own_one_as_it_was_seeded():
+    state = played().replay.state()
+    state["generator"] = {"device": "cuda", "state": torch.zeros(16, dtype=torch.uint8)}
+    resumed, seeded = make_replay(2, 6, seed=5), make_replay(2, 6, seed=5)
+    resumed.load_state(state)
+    assert torch.equal(resumed._generator.get_state(), seeded._generator.get_state())
+    assert len(resumed) == len(played().replay)
+
+
+def test_qa_088_the_open_episode_is_not_glued_to_that_of_another_environment():
+    stream = Stream(make_replay(1, 8, n_step=3), constant=True)
+    stream.add(["go"])
+    stream.interrupt()
+    stream.add(["go"])
+    assert [window.num_steps for window in every_window(stream.replay)] == [1, 1]
+
+
+def change(**changes):
+    return lambda state: state.update(changes)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda state: state.pop("codes"), r"lacks \['codes'\]"),
+        (change(cods=1), "unknown entry 'cods'; did you mean 'codes'"),
+        (change(version=2), "has version 2, this version reads 1"),
+        (change(capacity=7), "capacity is 7, expected 6; it is of another run"),
+        (change(num_envs=3), "num_envs is 3, expected 2"),
+        (change(num_actions=3), "num_actions is 3, expected 2"),
+        (
+            change(groups={"critic": 1, "obs": 2}),
+            "groups is {'critic': 1, 'obs': 2}, expected {'obs': 2, 'critic': 1}",
+        ),
+        (change(num_adds=-1), "num_adds is -1, expected a count"),
+        (change(reached=True), "reached is True, expected a count"),
+        (change(rows=[1]), "rows is a list, expected a tensor"),
+        (change(rows=torch.zeros(2, 8, 6)), r"rows has shape \(2, 8, 6\), expected \(N, 1 to 7, columns\)"),
+        (change(rows=torch.zeros(2, 7, 5)), r"rows has shape \(2, 7, 5\), expected \(2, 7, 6\)"),
+        (change(rows=torch.zeros(2, 7)), r"rows has shape \(2, 7\), expected"),
+        (change(codes=torch.zeros(2, 6, dtype=torch.uint8)), r"codes has shape \(2, 6\), expected \(2, 7\)"),
+        (change(held=torch.zeros(2)), "held has dtype torch.float32, expected torch.bool"),
+        (change(order=torch.full((2, 7), 7, dtype=torch.int32)), "contradict each other"),
+        (change(order=torch.full((2, 7), -1, dtype=torch.int32)), "contradict each other"),
+        (change(first=torch.tensor([-1, 0])), "contradict each other"),
+        (change(pushed=torch.tensor([1000, 1000])), "contradict each other"),
+        (change(position=torch.tensor([3, 3])), "contradict each other"),
+        (change(generator={}), "generator is {}, expected 'device' and 'state'"),
+        (
+            change(generator={"device": "cpu", "state": [1]}),
+            "generator's state is .* expected a uint8 tensor",
+        ),
+        (
+            change(generator={"device": "cpu", "state": torch.zeros(3, dtype=torch.uint8)}),
+            "generator's state can't be used",
+        ),
+    ],
+)
+def test_a_state_that_doesnt_fit_is_refused_and_changes_nothing(damage, message):
+    state = played().replay.state()
+    damage(state)
+    replay = played(4, seed=2).replay
+    before = replay.state()
+    with pytest.raises(ValueError, match=f"replay state: .*{message}"):
+        replay.load_state(state)
+    assert equal(replay.state(), before)
+
+
+def test_what_is_no_state_is_refused():
+    with pytest.raises(ValueError, match="replay state: is a list, expected a dict"):
+        make_replay().load_state([])
+
+
+def test_saving_leaves_one_file_whatever_was_there(tmp_path):
+    path = tmp_path / "replay.bin"
+    path.write_text("old")
+    first = played(4).replay.save(path)
+    second = played().replay.save(path)
+    assert first != second
+    assert [each.name for each in tmp_path.iterdir()] == ["replay.bin"]
+    make_replay(2, 6).load(path)
+
+
+def test_large_tensors_are_written_in_pieces(tmp_path, monkeypatch):
+    replay = played().replay
+    whole = replay.save(tmp_path / "whole.bin")
+    monkeypatch.setattr(files_module, "_CHUNK", 20)
+    assert replay.save(tmp_path / "pieces.bin") == whole
+    other = make_replay(2, 6)
+    other.load(tmp_path / "pieces.bin", digest=whole)
+    assert equal(other.state(), replay.state())
+
+
+def test_loading_leaves_the_file_as_it_is_and_the_replay_independent_of_it(tmp_path):
+    path = tmp_path / "replay.bin"
+    played().replay.save(path)
+    content = path.read_bytes()
+    path.chmod(0o400)
+    stream = played()
+    stream.replay.load(path)
+    path.unlink()
+    for kinds in SCRIPT:
+        stream.add(kinds)
+    stream.replay.sample(100)
+    played().replay.save(path)
+    assert path.read_bytes() == content
+
+
+def refused(path, message, **settings):
+    replay = played(4, seed=2).replay
+    before = replay.state()
+    with pytest.raises(ReplayFileError, match=message) as caught:
+        replay.load(path, **settings)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert equal(replay.state(), before)
+
+
+def test_a_missing_empty_or_foreign_file_is_refused_with_its_name(tmp_path):
+    path = tmp_path / "replay.bin"
+    refused(path, "no such replay file; use that of an older checkpoint")
+    path.touch()
+    refused(path, "cut off after 0 bytes")
+    path.write_bytes(b"unilab-rl")
+    refused(path, "cut off after 9 bytes")
+    path.write_bytes(b"PK\x03\x04" * 100)
+    refused(path, "written by something else, not a replay file of unilab-rl")
+    path.write_bytes(b"unilab-rl-replay/2\n" + bytes(100))
+    refused(path, "has format 'unilab-rl-replay/2', this version reads 'unilab-rl-replay/1'; use the version")
+
+
+def test_a_file_cut_anywhere_is_refused(tmp_path):
+    path = tmp_path / "replay.bin"
+    played().replay.save(path)
+    content = path.read_bytes()
+    for keep in (*range(1, 60), *range(60, len(content), 97), len(content) - 1):
+        path.write_bytes(content[:keep])
+        with pytest.raises(ReplayFileError, match="cut off"):
+            make_replay(2, 6).load(path)
+    path.write_bytes(content + b"\0")
+    refused(path, f"cut off, or damaged: {len(content) + 1} bytes, expected {len(content)}")
+
+
+def test_a_file_with_one_bit_flipped_anywhere_is_refused(tmp_path):
+    path = tmp_path / "replay.bin"
+    played().replay.save(path)
+    content = path.read_bytes()
+    for place in (*range(0, 1200), *range(1200, len(content), 101), len(content) - 1):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        with pytest.raises(ReplayFileError):
+            make_replay(2, 6).load(path)
+
+
+def test_the_file_of_another_checkpoint_is_refused(tmp_path):
+    path = tmp_path / "replay.bin"
+    digest = played(5).replay.save(path)
+    played().replay.save(path)
+    refused(path, f"of another checkpoint, its SHA-256 is .*, expected {digest}", digest=digest)
+
+
+def test_a_file_of_another_replay_is_refused_with_what_differs(tmp_path):
+    path = tmp_path / "replay.bin"
+    make_replay(2, 7).save(path)
+    refused(path, "replay state: capacity is 7, expected 6")
+
+
+def signed(header, payload=b""):
+    """A file whose checksum is right, whatever it says."""
+    text = json.dumps(header).encode() if not isinstance(header, bytes) else header
+    content = b"unilab-rl-replay/1\n" + len(text).to_bytes(8, "little") + text + payload
+    return content + hashlib.sha256(content).digest()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (signed(b"{nothing"), "damaged, its header is unreadable"),
+        (signed(b"[" * 200_000), "damaged, its header is unreadable"),
+        (signed([]), "damaged, its header is none"),
+        (signed({"state": {}, "sections": 3}), "damaged, its header is none"),
+        (signed({"state": {}, "sections": [{"name": "rows"}]}), "damaged, its header is none"),
+        (
+            signed({"state": {}, "sections": [{"name": "a", "dtype": "torch.uint8", "shape": [-1]}]}),
+            "damaged, its header is none",
+        ),
+        (
+            signed({"state": {}, "sections": [{"name": "a", "dtype": "object", "shape": [1]}]}),
+            "damaged, its header is none",
+        ),
+        (signed({"state": [], "sections": []}), "replay state: is a list, expected a dict"),
+        (signed({"state": {"version": 1}, "sections": []}), "replay state: lacks"),
+    ],
+)
+def test_a_file_that_was_made_to_deceive_is_refused(tmp_path, content, message):
+    path = tmp_path / "replay.bin"
+    path.write_bytes(content)
+    refused(path, message)
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "replay.bin"
+    played(4).replay.save(path)
+    content = path.read_bytes()
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        played().replay.save(path)
+    assert [each.name for each in tmp_path.iterdir()] == ["replay.bin"]
+    assert path.read_bytes() == content
+
+
+def test_qa_086_a_kill_before_renaming_leaves_the_old_file_loadable(tmp_path):
+    path = tmp_path / "replay.bin"
+    digest = played().replay.save(path)
+    program = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from unilab_rl.replay import Replay\n"
+        "replay = Replay(2, 6, {'obs': 2, 'critic': 1}, 2, n_step=3, gamma=0.5, device='cpu', seed=1)\n"
+        "replay.load(Path(sys.argv[1]), digest=sys.argv[2])\n"
+        "os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "replay.interrupt()\n"
+        "replay.save(Path(sys.argv[1]))\n"
+    )
+    process = python("-c", program, str(path), digest)
+    _, errors = process.communicate()
+    assert process.returncode == -signal.SIGKILL, errors
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["replay.bin", "replay.bin.tmp"]
+    resumed = make_replay(2, 6, n_step=3)
+    resumed.load(path, digest=digest)
+    assert equal(resumed.state(), played().replay.state())
