@@ -96,8 +96,8 @@ def test_timers_cost_no_further_read_of_the_device():
         assert waits(lambda: env.step(actions)) == {"tolist": 2}
         after = env.transfer_stats.verdict
         assert after.transfers - before.transfers == 2
-        # actions, control; reward, observations, bad rows, any ended, any cut short, two timers
-        assert after.bytes - before.bytes == 2 + 7
+        # actions, control; reward, observations, bad rows, any done, two timers
+        assert after.bytes - before.bytes == 2 + 6
 
 
 def test_timers_are_judged_after_the_observations_and_before_any_reset():

@@ -106,8 +106,8 @@ def describe_ledger(
     widths |= {name: math.prod(model.fields[name].shape) for name in declared.model_fields}
     reset = sum(widths[part] for part in ("qpos", "qvel", *recorded.reset_fields))
     before = 2  # the actions and their control
-    # Reward ... bad rows, any ended, any cut short.
-    after = 1 + num_groups + bool(pushes) + bool(followers) + 3 + len(recorded.timers)
+    # Reward ... bad rows, any done.
+    after = 1 + num_groups + bool(pushes) + bool(followers) + 2 + len(recorded.timers)
     times, who = (decimation, f"each substep, for {', '.join(followers)}") if followers else (1, "")
     packets = [
         PacketDescription("control", "step", times, times * 4 * num_envs * (model.nu + 6 * pushes), who=who),

@@ -196,15 +196,15 @@ class TorchEnv(EnvBase, ABC):
         if self._loop is not None:
             watched |= self._loop.watched(bad)
         timers = check_timers(self._timers(), self.num_envs, self.device, f"{self._name}._timers")
-        flags = [bad, self._terminated, self._truncated, *timers.values()]
+        flags = [bad, self._terminated | self._truncated, *timers.values()]
         self._io.count_verdict(len(watched) + len(flags))
-        verdict, (any_bad, any_ended, any_cut, *due) = self._verdicts.take(watched, flags)
+        verdict, (any_bad, any_done, *due) = self._verdicts.take(watched, flags)
         self._timers_judged(dict(zip(timers, due, strict=True)))
         if any_bad:
             self._report_bad_rows(bad, state)
         if all(verdict.values()):
             self._guard.remember(self._obs)
-            return any_ended or any_cut
+            return any_done
         wrong = non_finite_rows(watched)
         message = describe_non_finite(f"{self._name}.step", watched, self._labels())
         message += self._explain_non_finite()

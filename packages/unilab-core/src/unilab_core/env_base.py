@@ -161,7 +161,7 @@ class EnvBase(EnvProperties, ABC):
         self._verdicts.prepare(before + groups)
         after = 1 + groups + len(self._wrenches.watched) + (self._loop is not None)
         by_row = sum(timers.values())
-        self._verdicts.prepare(after, 3 + by_row, len(timers) - by_row)
+        self._verdicts.prepare(after, 2 + by_row, len(timers) - by_row)
 
     def _validate_payload(self, payload: ResetPayload) -> None:
         """Checks what a reset or the startup staged, before any of it is written."""

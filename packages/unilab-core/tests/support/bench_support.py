@@ -43,9 +43,13 @@ class PushedCfg(TorchEnvCfg):
 
 
 class PushedEnv(ScriptedEnv):
-    """Pushes one row in every step, each in its turn."""
+    """Pushes one row in every step, each in its turn; looks at a body, so that a step has to bring it up to date."""
 
     num_actions = 2
+
+    def _rewards(self) -> torch.Tensor:
+        self._io.column("body:robot/base")
+        return super()._rewards()
 
     def _advance(self) -> None:
         super()._advance()

@@ -1,4 +1,4 @@
-"""What off-policy learning is made of: a batch of transitions, an explorer that acts, and an agent that learns."""
+"""What off-policy learning is made of: a batch of transitions, and an explorer that acts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Agent", "Batch", "Explorer"]
+__all__ = ["Batch", "Explorer"]
 
 
 @dataclass(frozen=True)
@@ -61,42 +61,4 @@ class Explorer(Protocol):
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continues from what `state` returned; ValueError where it doesn't fit, and nothing has changed."""
-        ...
-
-
-class Agent(Protocol):
-    """The arithmetic of one algorithm: neither files nor logs nor devices are its business."""
-
-    @property
-    def modules(self) -> Mapping[str, torch.nn.Module]:
-        """Every network with its buffers, by name: targets too."""
-        ...
-
-    @property
-    def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
-        """Every optimiser, by name."""
-        ...
-
-    @property
-    def updates(self) -> int:
-        """How often `learn` was called; delayed updates and schedules follow it. Settable, for a resume."""
-        ...
-
-    @updates.setter
-    def updates(self, value: int) -> None: ...
-
-    def observe(self, obs: Mapping[str, torch.Tensor]) -> None:
-        """Is shown the raw observations that were acted on, for the statistics of normalisers."""
-        ...
-
-    def learn(self, batch: Batch) -> dict[str, torch.Tensor]:
-        """Updates once; returns 0-d tensors by name, for example `"critic"` and `"alpha"`, that nobody has read yet."""
-        ...
-
-    def explorer(self, num_envs: int) -> Explorer:
-        """Returns what acts for `num_envs` rows with the present weights and goes along with later updates."""
-        ...
-
-    def act(self, obs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Returns the deterministic actions (N, A) float32 for raw observation groups."""
         ...

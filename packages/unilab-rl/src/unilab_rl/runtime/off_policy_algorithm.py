@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
     from unilab_core import EnvFactory
     from unilab_rl.algorithms.agent import OffPolicyAgent
-    from unilab_rl.contracts.algorithm import LearnerCfg, LearnerState, Policy
+    from unilab_rl.contracts.algorithm import LearnerCfg, LearnerState
     from unilab_rl.contracts.env import EnvProtocol
+    from unilab_rl.runtime.actor_policy import ActorPolicy
     from unilab_rl.runtime.collector import Collector, TransitionSource
     from unilab_rl.runtime.off_policy_learner import OffPolicyLearner
 
@@ -86,13 +87,14 @@ class OffPolicyAlgorithm:
             source = self.make_collector(env, own, agent, seed=seed)
         return OffPolicyLearner(own, agent, replay, source, resumes_exactly=not own.collectors)
 
-    def make_policy(self, env: EnvProtocol, cfg: LearnerCfg, state: LearnerState) -> Policy:
+    def make_policy(self, env: EnvProtocol, cfg: LearnerCfg, state: LearnerState) -> ActorPolicy:
         """Builds the deterministic policy of a saved state.
 
         Raises:
             ConfigError: `cfg` is of another type, or an action has no bounds.
             ValueError: The state doesn't fit the environment.
         """
+        from unilab_rl.runtime.actor_policy import ActorPolicy
         from unilab_rl.state_parts import check_names, join_networks
 
         agent = self.make_agent(env, self._own(cfg), seed=0)
@@ -102,7 +104,7 @@ class OffPolicyAlgorithm:
         check_names("checkpoint part 'normalizer'", set(state.normalizer), set(agent.modules))
         parts = ({"actor": part["actor"]} for part in (saved, state.normalizer))
         actor.load_state_dict(join_networks({"actor": actor}, *parts)["actor"])
-        return agent.act
+        return ActorPolicy(agent)
 
     def make_agent(
         self, env: EnvProtocol, cfg: OffPolicyCfg, *, seed: int, device: torch.device | None = None

@@ -11,8 +11,9 @@ import torch
 from unilab_core import NonFiniteError
 from unilab_rl.algorithms.agent import OffPolicyAgent
 from unilab_rl.algorithms.config import OffPolicyCfg
-from unilab_rl.contracts.algorithm import Iteration, LearnerState, Policy
+from unilab_rl.contracts.algorithm import Iteration, LearnerState
 from unilab_rl.replay import Replay
+from unilab_rl.runtime.actor_policy import ActorPolicy
 from unilab_rl.runtime.collector import TransitionSource
 from unilab_rl.state_parts import (
     check_generator_state,
@@ -120,9 +121,7 @@ class OffPolicyLearner:
         Raises:
             ValueError: A name, a shape or a value differs from this learner's; nothing was changed.
         """
-        del (
-            trained
-        )  # a warm-up has no statistics of optimisers, a delayed actor has them later than the critic
+        del trained  # a warm-up has no statistics of optimisers, a delayed actor has them later than the critic
         learner = state.learner
         check_names(
             "checkpoint part 'learner'", set(learner), {"networks", "updates", "stored_steps", "replay"}
@@ -145,9 +144,9 @@ class OffPolicyLearner:
         if not episodes_continue:
             self.replay.interrupt()
 
-    def policy(self) -> Policy:
+    def policy(self) -> ActorPolicy:
         """Returns the deterministic policy for raw observations, which follows later iterations."""
-        return self.agent.act
+        return ActorPolicy(self.agent)
 
     def close(self) -> None:
         """Ends the process that collects, if there is one; calling it again does nothing."""
