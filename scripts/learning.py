@@ -139,7 +139,8 @@ def checkpoints_of(run: Path) -> list[Path]:
 def measure(bar: Bar, seed: int, folder: Path) -> dict[str, Any]:
     """Trains one seed with the task's preset and returns its curve, and where it passed."""
     started = time.perf_counter()
-    unilab(folder, "train", bar.task, "--seed", str(seed))
+    keep_all = ("--set", "learner.keep_checkpoints=0")  # each is a point of the curve
+    unilab(folder, "train", bar.task, "--seed", str(seed), *keep_all)
     train_s = time.perf_counter() - started
     run = max((folder / "runs" / bar.task).iterdir(), key=lambda path: path.stat().st_mtime)
     curve = bar.curve(run)

@@ -10,7 +10,7 @@ from checkpoint_support import checkpoint, envelope, same, torch_bytes
 from rl_support import python
 
 from unilab_rl import CheckpointError, list_checkpoints, load_checkpoint, save_checkpoint
-from unilab_rl.checkpoint import load_latest_checkpoint
+from unilab_rl.checkpoint import latest_checkpoint, load_latest_checkpoint
 
 
 def test_what_is_saved_is_what_is_loaded_and_saving_it_again_gives_equal_content(tmp_path):
@@ -81,13 +81,15 @@ def test_qa_086_the_latest_is_the_highest_number_and_unfinished_files_are_not_se
         "model_200.pt",
         "model_1000.pt",
     ]
+    assert latest_checkpoint(tmp_path).name == "model_1000.pt"
     save_checkpoint(tmp_path / "model_1000.pt", checkpoint(1000))
     assert load_latest_checkpoint(tmp_path)[0].name == "model_1000.pt"
 
 
 def test_a_folder_without_checkpoints_is_an_error_that_names_it(tmp_path):
-    with pytest.raises(CheckpointError, match=f"{tmp_path}: no checkpoint"):
-        load_latest_checkpoint(tmp_path)
+    for look in (latest_checkpoint, load_latest_checkpoint):
+        with pytest.raises(CheckpointError, match=f"{tmp_path}: no checkpoint"):
+            look(tmp_path)
 
 
 def test_qa_086_a_cut_or_empty_file_is_refused_by_name_with_the_older_one_to_use(tmp_path):

@@ -91,7 +91,7 @@ def test_an_error_names_the_command_as_it_is_typed(capsys, monkeypatch, prefix):
 
 
 def test_an_interrupt_while_everything_is_built_is_exit_1_and_leaves_nothing(tmp_path, capsys, monkeypatch):
-    def interrupt(env, cfg, *, seed):
+    def interrupt(env, cfg, *, seed, factory):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(COUNTING, "make_learner", interrupt)

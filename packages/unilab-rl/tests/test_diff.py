@@ -7,6 +7,9 @@ from rl_support import COUNTING
 
 from unilab_core.cli import main
 from unilab_rl import RunFolder
+from unilab_rl.cli.diff import _cells
+from unilab_rl.cli.run_comparison import Change
+from unilab_rl.run_config import MISSING
 
 
 @pytest.fixture(autouse=True)
@@ -119,8 +122,12 @@ def test_versions_and_threads_are_those_of_every_process_that_trained_the_run(tw
     assert found["threads"] == [{"name": "torch", "first": [threads], "second": [77, threads]}]
     assert found["runs"][1]["resumes"] == 2
     _, out, _ = diff(capsys, two[0].path, two[1].path)
-    assert f"│ version of torch        │ {torch}" in out
-    assert f"{torch}, then 9.0" in out
+    cells = [
+        [cell.strip() for cell in line.split("│")[1:4]] for line in out.splitlines() if line.startswith("│")
+    ]
+    assert ["version of torch", str(torch), f"{torch}, then 9.0"] in cells
+    assert ["version of mujoco", str(mujoco), "-"] in cells
+    assert ["threads: torch", str(threads), f"77, then {threads}"] in cells
     assert "resumed 2 times" in out
 
 
@@ -154,15 +161,15 @@ def test_the_table_fits_on_a_screen_and_has_a_line_for_each_difference(two, caps
     ]
 
 
-def test_values_that_json_has_no_number_for_and_long_ones(two, capsys):
+def test_a_value_that_one_run_lacks_has_no_key_and_a_long_one_is_cut_in_the_table_only(two, capsys):
     text = two[1].config_path.read_text()
-    assert "gain: 2.0" in text
-    two[1].config_path.write_text(
-        text.replace("gain: 2.0", "gain: .inf").replace("gain_on: {}", f"gain_on: {{{'x' * 80}: 1.0}}")
-    )
+    assert "gain_on: {}" in text
+    two[1].config_path.write_text(text.replace("gain_on: {}", f"gain_on: {{{'x' * 80}: 1.0}}"))
+    name = f"env.gain_on.{'x' * 80}"
     found = {change["name"]: change for change in as_json(capsys, two[0].path, two[1].path)["config"]}
-    assert found["env.gain"] == {"name": "env.gain", "first": 1.0, "second": "inf"}
-    assert found[f"env.gain_on.{'x' * 80}"] == {"name": f"env.gain_on.{'x' * 80}", "second": 1.0}
+    assert found[name] == {"name": name, "second": 1.0}
+    assert list(_cells(Change(name, MISSING, "y" * 61), grouped=False)) == ["-", "y" * 59 + "…"]
+    assert list(_cells(Change(name, None, "y" * 60), grouped=False)) == ["None", "y" * 60]
 
 
 def test_a_checkpoint_stands_for_its_run_and_latest_for_the_newest(two, capsys):

@@ -71,7 +71,7 @@ def test_the_environment_is_closed_once_after_success_and_after_failure(tmp_path
 def test_the_environment_is_closed_when_the_learner_cannot_be_built(tmp_path, monkeypatch):
     made = []
 
-    def fail(env, cfg, *, seed):
+    def fail(env, cfg, *, seed, factory):
         made.append(env)
         raise ConfigError("no such learner")
 

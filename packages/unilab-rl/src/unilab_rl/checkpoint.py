@@ -25,6 +25,7 @@ __all__ = [
     "CheckpointError",
     "DamagedCheckpointError",
     "checkpoint_name",
+    "latest_checkpoint",
     "list_checkpoints",
     "load_checkpoint",
     "load_latest_checkpoint",
@@ -105,6 +106,18 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
+def latest_checkpoint(folder: Path) -> Path:
+    """Returns the checkpoint of the highest iteration in `folder`, unread.
+
+    Raises:
+        CheckpointError: There is none.
+    """
+    found = list_checkpoints(folder)
+    if not found:
+        raise CheckpointError(f"{folder}: no checkpoint (model_<iteration>.pt) in it yet; train first")
+    return found[-1]
+
+
 def load_latest_checkpoint(folder: Path) -> tuple[Path, Checkpoint]:
     """Reads the checkpoint of the highest iteration in `folder` that isn't damaged.
 
@@ -117,11 +130,9 @@ def load_latest_checkpoint(folder: Path) -> tuple[Path, Checkpoint]:
         CheckpointError: There is none, or it is of another format version.
         DamagedCheckpointError: Every one is damaged; the message is of the newest.
     """
-    found = list_checkpoints(folder)
-    if not found:
-        raise CheckpointError(f"{folder}: no checkpoint (model_<iteration>.pt) in it yet; train first")
+    latest_checkpoint(folder)
     failures: list[DamagedCheckpointError] = []
-    for path in reversed(found):
+    for path in reversed(list_checkpoints(folder)):
         try:
             checkpoint = load_checkpoint(path)
         except DamagedCheckpointError as error:

@@ -27,7 +27,7 @@ def checkpoint(iteration: int = 3, **changes: Any) -> Checkpoint:
         "normalizer": {"count": torch.tensor(7)},
         "env_training_state": {"version": 1, "step_counter": 24},
         "env_state": None,
-        "rng": {"cpu": torch.get_rng_state()},
+        "rng": {"cpu": torch.Generator().manual_seed(5).get_state()},
         "config": run_config().to_data(),
         "versions": {"python": "3.11"},
     }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -33,7 +34,13 @@ class FieldLayout:
 
     def nominal_tensor(self) -> torch.Tensor:
         """Returns the nominal values as a new float32 tensor of `shape`."""
-        return torch.tensor(self.nominal, dtype=torch.float32).reshape(self.shape)
+        return self._nominal_tensor.clone()
+
+    @cached_property
+    def _nominal_tensor(self) -> torch.Tensor:
+        # Every reset compares with it, and a tensor of some hundred numbers takes long to make.
+        with torch.inference_mode(False):
+            return torch.tensor(self.nominal, dtype=torch.float32).reshape(self.shape)
 
 
 Check = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -74,6 +81,7 @@ def _inverted(values: torch.Tensor, nominal: torch.Tensor) -> torch.Tensor:
 
 
 def _never(values: torch.Tensor, nominal: torch.Tensor) -> torch.Tensor:
+    """Marks fields of which every finite value is physical."""
     return torch.zeros(values.shape[0], dtype=torch.bool, device=values.device)
 
 
@@ -107,7 +115,9 @@ def check_model_values(name: str, values: torch.Tensor, field: FieldLayout) -> t
         field: The field's shape and nominal values.
     """
     check, demand = MODEL_FIELDS[name]
-    wrong = check(values, field.nominal_tensor().to(values.device))
+    if check is _never:
+        return None
+    wrong = check(values, field._nominal_tensor.to(values.device))
     rows = wrong.nonzero().flatten().tolist()
     return (rows[0], demand) if rows else None
 

@@ -26,6 +26,7 @@ _HOMES = {
     "train": "unilab-rl[cli,rsl-rl]>=2.0,<3",
     "eval": "unilab-rl[cli,rsl-rl]>=2.0,<3",
     "export": "unilab-rl[cli,export,rsl-rl]>=2.0,<3",
+    "diff": "unilab-rl[cli]>=2.0,<3",
     "explain": "unilab-managers[cli]>=0.1,<0.2",
     "check": "unilab-managers[cli]>=0.1,<0.2",
     "compare": "unilab-managers[cli]>=0.1,<0.2",

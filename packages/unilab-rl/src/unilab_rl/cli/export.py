@@ -97,15 +97,15 @@ def command(
 
 
 def _checkpoint(folder: RunFolder, path: Path | None, iteration: int | None, run: str) -> Path:
-    """Returns the checkpoint that was asked for, or the last one that isn't damaged."""
-    from unilab_rl.checkpoint import checkpoint_name, list_checkpoints, load_latest_checkpoint
+    """Returns the checkpoint that was asked for, or the last one."""
+    from unilab_rl.checkpoint import checkpoint_name, latest_checkpoint, list_checkpoints
 
     if path is not None and iteration is not None:
         raise BadInputError(
             f"--checkpoint {iteration} contradicts RUN {run}, which is a checkpoint; give one of them"
         )
     if path is not None or iteration is None:
-        return path or load_latest_checkpoint(folder.checkpoints)[0]
+        return path or latest_checkpoint(folder.checkpoints)
     path = folder.checkpoints / checkpoint_name(iteration)
     if not path.is_file():
         there = [other.stem.removeprefix("model_") for other in list_checkpoints(folder.checkpoints)]

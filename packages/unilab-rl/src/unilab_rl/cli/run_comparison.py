@@ -192,18 +192,7 @@ def _facts(run: RunFacts) -> dict[str, Any]:
 
 def _change(change: Change) -> dict[str, Any]:
     sides = {"first": change.first, "second": change.second}
-    return {"name": change.name} | {
-        side: _json_value(value) for side, value in sides.items() if value is not MISSING
-    }
-
-
-def _json_value(value: object) -> object:
-    """Returns plain data as JSON can hold it: a number that isn't finite as its name."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(key): _json_value(entry) for key, entry in value.items()}
-    return [_json_value(entry) for entry in value] if isinstance(value, list | tuple) else value
+    return {"name": change.name} | {side: value for side, value in sides.items() if value is not MISSING}
 
 
 def _curve(ends: tuple[Point, Point] | None) -> dict[str, Any] | None:
