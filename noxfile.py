@@ -349,6 +349,13 @@ def learning(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def learning_off_policy(session: nox.Session) -> None:
+    """Every off-policy preset on three seeds against its bar; the curves go to docs/results/."""
+    sync(session, "--package", "unilab-tasks", "--extra", "train")
+    session.run("python", "scripts/learning_off_policy.py", *session.posargs, env=QUIET)
+
+
+@nox.session(default=False)
 def evidence(session: nox.Session) -> None:
     """What works where: the suite and the tasks on every backend, into the packages and docs/support.md."""
     sync(session, "--all-packages", "--all-extras", "--group", "test")

@@ -110,7 +110,9 @@ def test_what_is_not_finite_is_named(flaw, names):
 @pytest.mark.parametrize(
     ("algorithm", "obs_normalization"),
     [(algorithm, False) for algorithm in ALGORITHMS]
-    + [(algorithm, True) for algorithm in ALGORITHMS if algorithm.name != "flash_sac"],  # it normalises by the batch
+    + [
+        (algorithm, True) for algorithm in ALGORITHMS if algorithm.name != "flash_sac"
+    ],  # it normalises by the batch
     ids=lambda value: getattr(value, "name", value),
 )
 def test_three_and_three_iterations_are_six_bit_for_bit(algorithm, obs_normalization):

@@ -110,7 +110,9 @@ def test_a_half_that_is_just_being_written_is_not_taken():
 
 def test_a_module_of_another_size_is_refused():
     _, _, _, reader = pair()
-    with pytest.raises(ValueError, match=r"has \('weight', torch.float32, \(65,\)\) where .*\(64,\)\) is published"):
+    with pytest.raises(
+        ValueError, match=r"has \('weight', torch.float32, \(65,\)\) where .*\(64,\)\) is published"
+    ):
         WeightReader(CountedModule(65), reader._shared)
 
 

@@ -121,7 +121,9 @@ class OffPolicyLearner:
         Raises:
             ValueError: A name, a shape or a value differs from this learner's; nothing was changed.
         """
-        del trained  # a warm-up has no statistics of optimisers, a delayed actor has them later than the critic
+        del (
+            trained
+        )  # a warm-up has no statistics of optimisers, a delayed actor has them later than the critic
         learner = state.learner
         check_names(
             "checkpoint part 'learner'", set(learner), {"networks", "updates", "stored_steps", "replay"}
