@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from learning import RESULTS, SEEDS, ScoreBar, metrics_of, unilab
-
+from unilab_rl import OffPolicyCfg
 from unilab_rl.run_folder import RunFolder
 
 BAR = ScoreBar("cartpole-swingup", score=780.0, env_steps=200_000)
@@ -41,11 +41,13 @@ def curve_of(run: Path) -> list[dict[str, float]]:
 def evidence_of(run: Path) -> dict[str, Any]:
     """Returns a run's curve, and the first point of it that clears the bar, or None."""
     manifest = json.loads((run / "manifest.json").read_text())
+    cfg = RunFolder(run).config().learner
+    assert isinstance(cfg, OffPolicyCfg)
     curve = curve_of(run)
     return {
         "algorithm": manifest["algorithm"],
         "seed": manifest["seed"],
-        "collectors": RunFolder(run).config().learner.collectors,
+        "collectors": cfg.collectors,
         "passed": BAR.passed(curve),
         "curve": curve,
     }
@@ -64,8 +66,8 @@ def train(folder: Path, algorithm: str, seed: int, settings: Sequence[str] = ())
 
 def report(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns what is kept of all runs."""
-    bar = {"task": BAR.task, "score": BAR.score, "env_steps": BAR.env_steps}
-    return {"bar": bar, "settings": SETTINGS, "runs": list(runs)}
+    solved = {"score": BAR.score, "env_steps": BAR.env_steps}
+    return {"task": BAR.task, "solved": solved, "settings": SETTINGS, "runs": list(runs)}
 
 
 def main() -> int:

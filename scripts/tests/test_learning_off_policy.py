@@ -10,6 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from unilab_rl import SacCfg
+
 SCRIPTS = Path(__file__).parents[1]
 
 
@@ -44,7 +46,7 @@ def _run(folder: Path, scores: dict[int, float]) -> Path:
 
 @pytest.fixture(autouse=True)
 def _collects_apart(script, monkeypatch):
-    config = SimpleNamespace(learner=SimpleNamespace(collectors=1))
+    config = SimpleNamespace(learner=SacCfg(collectors=1))
     monkeypatch.setattr(script, "RunFolder", lambda run: SimpleNamespace(config=lambda: config))
 
 
@@ -61,5 +63,5 @@ def test_what_comes_after_the_bars_steps_is_too_late(script, tmp_path):
 
 def test_what_is_kept_can_be_written_as_json(script, tmp_path):
     kept = json.loads(json.dumps(script.report([script.evidence_of(_run(tmp_path, {8000: 0.9}))])))
-    assert kept["bar"] == {"task": "cartpole-swingup", "score": 780.0, "env_steps": 200_000}
+    assert (kept["task"], kept["solved"]) == ("cartpole-swingup", {"score": 780.0, "env_steps": 200_000})
     assert [run["passed"]["score"] for run in kept["runs"]] == [900.0]
