@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from learning import RESULTS, SEEDS, ScoreBar, metrics_of, unilab
-from unilab_rl import OffPolicyCfg
-from unilab_rl.run_folder import RunFolder
 
 BAR = ScoreBar("cartpole-swingup", score=780.0, env_steps=200_000)
 """What every learner and seed must exceed, and by when: for all of them what was written down before the first run."""
@@ -38,16 +36,24 @@ def curve_of(run: Path) -> list[dict[str, float]]:
     ]
 
 
+def collectors_of(run: Path) -> int:
+    """Returns how many processes collected for a run, 0 if its learner did."""
+    from unilab_rl import OffPolicyCfg
+    from unilab_rl.run_folder import RunFolder
+
+    cfg = RunFolder(run).config().learner
+    assert isinstance(cfg, OffPolicyCfg)
+    return cfg.collectors
+
+
 def evidence_of(run: Path) -> dict[str, Any]:
     """Returns a run's curve, and the first point of it that clears the bar, or None."""
     manifest = json.loads((run / "manifest.json").read_text())
-    cfg = RunFolder(run).config().learner
-    assert isinstance(cfg, OffPolicyCfg)
     curve = curve_of(run)
     return {
         "algorithm": manifest["algorithm"],
         "seed": manifest["seed"],
-        "collectors": cfg.collectors,
+        "collectors": collectors_of(run),
         "passed": BAR.passed(curve),
         "curve": curve,
     }

@@ -6,11 +6,8 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-
-from unilab_rl import SacCfg
 
 SCRIPTS = Path(__file__).parents[1]
 
@@ -46,8 +43,7 @@ def _run(folder: Path, scores: dict[int, float]) -> Path:
 
 @pytest.fixture(autouse=True)
 def _collects_apart(script, monkeypatch):
-    config = SimpleNamespace(learner=SacCfg(collectors=1))
-    monkeypatch.setattr(script, "RunFolder", lambda run: SimpleNamespace(config=lambda: config))
+    monkeypatch.setattr(script, "collectors_of", lambda run: 1)
 
 
 def test_the_first_evaluation_over_the_bar_is_what_counts(script, tmp_path):
