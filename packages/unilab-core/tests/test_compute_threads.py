@@ -42,6 +42,15 @@ def test_they_come_back_after_an_error() -> None:
     assert torch.get_num_threads() == 3
 
 
+def test_a_block_inside_a_block_gives_back_what_the_outer_one_found() -> None:
+    threads = ComputeThreads(1, torch.device("cpu"))
+    with threads:
+        with pytest.raises(ValueError, match="in between"), threads:
+            raise ValueError("in between")
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 3
+
+
 def test_a_step_and_a_reset_compute_on_one_thread_and_physics_and_policies_have_theirs() -> None:
     with ScriptedEnv() as env:
         seen: dict[str, int] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Any
 
 import pytest
@@ -87,6 +87,7 @@ class Play:
         lambda: {1},
         lambda: deque([1, 2], maxlen=2),
         lambda: {"a": torch.zeros(2)},
+        lambda: OrderedDict(a=1, b=torch.zeros(2)),
         lambda: [torch.zeros(2), {}],
         lambda: (torch.zeros(2), [1]),
         Box,
@@ -111,6 +112,8 @@ class Play:
         elif isinstance(holder, dict):
             if holder and self.draw(st.booleans()):
                 del holder[self.pick(sorted(holder))]
+            elif len(holder) > 1 and isinstance(holder, OrderedDict) and self.draw(st.booleans()):
+                holder.move_to_end(self.pick(sorted(holder)))
             else:
                 holder[self.pick("abc")] = value
         elif isinstance(holder, list | deque):
@@ -452,3 +455,31 @@ def test_a_reset_in_an_automatic_step_is_taken_back_with_what_the_steps_before_i
         with pytest.raises(ResetRejectedError):
             steps(env, 1)
         assert env.kept.tolist() == [5.0] * N
+
+
+def test_an_ordered_dict_whose_order_is_not_that_of_its_making_is_put_back():
+    root = Box()
+    root.recent = OrderedDict(a=1, b=torch.zeros(N))
+    root.recent.move_to_end("a")
+    registry = registry_of(root)
+    registry.save(ROW)
+    root.recent["a"], root.recent["b"] = 5, torch.ones(N)
+    saved = registry.save(ROW)
+    root.recent["a"] = 6
+    root.recent["b"].zero_()
+    root.recent.move_to_end("b")
+    registry.restore(saved)
+    assert list(root.recent) == ["b", "a"]
+    assert root.recent["a"] == 5
+    assert torch.equal(root.recent["b"], torch.ones(N))
+
+
+@pytest.mark.filterwarnings("ignore:.*quantized tensor creation")
+def test_a_quantised_tensor_is_put_back():
+    root = Box()
+    root.q = torch.quantize_per_tensor(torch.tensor([1.0, 2.0]), 0.5, 0, torch.qint8)
+    registry = registry_of(root)
+    saved = registry.save(ROW)
+    root.q.copy_(torch.quantize_per_tensor(torch.tensor([3.0, 4.0]), 0.5, 0, torch.qint8))
+    registry.restore(saved)
+    assert root.q.dequantize().tolist() == [1.0, 2.0]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import torch
 from manager_support import Feed, MakeEnv, group, ids, probe, zeros
 
@@ -91,3 +94,48 @@ def test_what_draws_by_itself_draws_for_each(make_env: MakeEnv):
     env.step(zeros(env))
     columns = torch.cat([env.state.obs["obs"], env.state.obs["critic"]], dim=1)
     assert len(set(columns[0].tolist())) == 3
+
+
+def ordered(env: ManagerBasedRlEnv, items: dict[str, float]) -> torch.Tensor:
+    """One column for each item, in their order."""
+    return torch.tensor([list(items.values())]).repeat(env.num_envs, 1)
+
+
+def kind_of(env: ManagerBasedRlEnv, mode: float) -> torch.Tensor:
+    """1 for True, 2 for a float, 3 for an int."""
+    kind = 1.0 if mode is True else 2.0 if isinstance(mode, float) else 3.0
+    return torch.full((env.num_envs, 1), kind)
+
+
+@pytest.mark.parametrize(
+    ("func", "actor", "critic", "shown"),
+    [
+        (ordered, {"items": {"a": 1.0, "b": 2.0}}, {"items": {"b": 2.0, "a": 1.0}}, [2.0, 1.0]),
+        (kind_of, {"mode": 1}, {"mode": True}, [1.0]),
+        (kind_of, {"mode": 1}, {"mode": 1.0}, [2.0]),
+    ],
+)
+def test_parameters_that_are_equal_and_not_the_same_are_another_call(
+    make_env: MakeEnv, func: Any, actor: Any, critic: Any, shown: list[float]
+):
+    env = made(
+        make_env, ObservationTermCfg(func=func, params=actor), ObservationTermCfg(func=func, params=critic)
+    )
+    env.step(zeros(env))
+    assert env.state.obs["critic"][0].tolist() == shown * 2
+
+
+def drawn_later(env: ManagerBasedRlEnv, amount: float = 0.0) -> torch.Tensor:
+    """Draws as soon as there is an amount."""
+    zero = torch.zeros(env.num_envs, 1)
+    return zero if amount == 0.0 else amount * env.rng.uniform(0.0, 1.0, (env.num_envs, 1))
+
+
+def test_a_function_that_begins_to_draw_draws_for_each_term(make_env: MakeEnv):
+    term = ObservationTermCfg(func=drawn_later)
+    env = made(make_env, term, term)
+    for name in ("obs/probe", "critic/probe", "critic/other"):
+        env.observation_manager.set_params(name, amount=1.0)
+    env.step(zeros(env))
+    shown = torch.cat([env.state.obs["obs"], env.state.obs["critic"]], dim=1)[0].tolist()
+    assert len(set(shown)) == 3

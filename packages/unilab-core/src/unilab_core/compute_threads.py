@@ -23,17 +23,19 @@ class ComputeThreads:
     def __init__(self, num_envs: int, device: torch.device) -> None:
         """Counts threads for `num_envs` rows; on another device than the CPU nothing is limited."""
         self.most = max(1, num_envs // ROWS_PER_THREAD) if device.type == "cpu" else None
-        self._before = 0
+        self._before: list[int] = []  # of blocks inside each other: a hook may reset rows
 
     def __enter__(self) -> None:
         """Limits the threads."""
-        self._before = torch.get_num_threads()
-        if self.most is not None and self._before > self.most:
+        before = torch.get_num_threads()
+        self._before.append(before)
+        if self.most is not None and before > self.most:
             torch.set_num_threads(self.most)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Gives back as many as there were."""
-        if torch.get_num_threads() != self._before:
-            torch.set_num_threads(self._before)
+        before = self._before.pop()
+        if torch.get_num_threads() != before:
+            torch.set_num_threads(before)

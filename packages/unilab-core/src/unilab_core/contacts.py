@@ -123,10 +123,9 @@ class FoundContacts:
         # Every slot says the same: the first one's will do.
         return self._kept.side_by_side(("found", self._names), self._columns, 0, "columns")
 
-    @property
-    def flags(self) -> torch.Tensor:
-        """(N, F) float32: 1 where there is contact, 0 where there is none; to be read only."""
-        return self._kept.get(("touching", self._names), lambda: self.counts.clamp(max=1.0))
+    def derived(self, name: str, compute: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        """Returns what `compute` makes of the counts, once for all who ask by that name; to be read only."""
+        return self._kept.get((name, self._names), lambda: compute(self.counts))
 
     def _columns(self) -> list[torch.Tensor]:
         return [handle.found for handle in self._handles]

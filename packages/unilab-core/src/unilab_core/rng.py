@@ -29,17 +29,26 @@ class EnvRng:
     """Draws on one device from one seeded generator.
 
     Attributes:
-        generator: The torch generator, for functions that take one.
         device: Where draws are made.
+        asked: How often the generator was asked for, which is before every draw.
     """
 
-    row_settings: ClassVar[tuple[str, ...]] = ("device",)
+    row_settings: ClassVar[tuple[str, ...]] = ("device", "asked")
 
     def __init__(self, seed: int, device: torch.device | str) -> None:
         """Seeds a new generator on `device`."""
         self.device = torch.device(device)
-        self.generator = torch.Generator(device=self.device)
+        # In the place that a state knows, behind the property of that name.
+        self.__dict__["generator"] = torch.Generator(device=self.device)
+        self.asked = 0
         self.seed(seed)
+
+    @property
+    def generator(self) -> torch.Generator:
+        """The torch generator, for functions that take one."""
+        self.asked += 1
+        generator: torch.Generator = self.__dict__["generator"]
+        return generator
 
     def seed(self, seed: int) -> None:
         """Starts the sequence of `seed`.
@@ -52,7 +61,7 @@ class EnvRng:
             raise TypeError(f"EnvRng.seed: seed is a {type(seed).__name__}, expected an int")
         if not 0 <= seed < 2**63:
             raise ValueError(f"EnvRng.seed: seed is {seed}, expected 0 <= seed < 2**63")
-        self.generator.manual_seed(seed)
+        self.__dict__["generator"].manual_seed(seed)
 
     def uniform(self, low: float | torch.Tensor, high: float | torch.Tensor, size: Size) -> torch.Tensor:
         """Returns float32 draws from [low, high) of shape `size`; the bounds broadcast.
@@ -89,8 +98,9 @@ class EnvRng:
 
     def get_state(self) -> torch.Tensor:
         """Returns the generator's state, a copy."""
-        return self.generator.get_state()
+        state: torch.Tensor = self.__dict__["generator"].get_state()
+        return state
 
     def set_state(self, state: torch.Tensor) -> None:
         """Continues from a state that `get_state` returned."""
-        self.generator.set_state(state)
+        self.__dict__["generator"].set_state(state)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from itertools import accumulate, chain, compress, count
-from operator import is_not
+from operator import is_not, methodcaller
 from typing import Any, Literal
 
 from unilab_core.row_attributes import attributes_of, put_attributes, slot_names
@@ -13,6 +13,9 @@ from unilab_core.row_values import Place
 from unilab_core.row_walk import Kind, Kinds, RowWalk, is_read_only
 
 __all__ = ["Found", "RowPlan"]
+
+_VALUES_OF = methodcaller("values")
+"""In the order of the keys, also of an `OrderedDict`, which keeps an order of its own."""
 
 Found = Literal["same", "leaves", "walk"]
 
@@ -75,7 +78,7 @@ class RowPlan:
         self._values = list(self._laid_out(mappings))
 
     def _laid_out(self, mappings: list[dict[Any, Any]]) -> chain[Any]:
-        return chain(chain.from_iterable(map(dict.values, mappings)), chain.from_iterable(self._sequences))
+        return chain(chain.from_iterable(map(_VALUES_OF, mappings)), chain.from_iterable(self._sequences))
 
     def look(self) -> Found:
         """Looks at what everything holds now, and copies what is not as it was.

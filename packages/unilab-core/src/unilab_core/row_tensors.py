@@ -113,7 +113,7 @@ class RowTensors:
             return _Followed(tensor, alias, "rows" if by_rows else "constant", alias)
         # What is small and without gaps is copied as bytes, whatever its dtype and the order of its dimensions.
         dense = alias.permute(sorted(range(alias.ndim), key=alias.stride, reverse=True))
-        if dense.is_contiguous() and not (alias.is_conj() or alias.is_neg()):
+        if dense.is_contiguous() and not (alias.is_conj() or alias.is_neg() or alias.is_quantized):
             # As strided, because a single element counts as contiguous whatever its stride, and bytes need stride 1.
             line = alias.as_strided((alias.numel(),), (1,), alias.storage_offset())
             return _Followed(tensor, alias, "flat", line.view(torch.uint8))

@@ -145,9 +145,9 @@ class Verdicts:
         rows, single = [flag for flag in flags if flag.ndim], [flag for flag in flags if not flag.ndim]
         storage = self.prepare(len(full), len(rows), len(single))
         # Few operators, for this runs twice a step, and the norm that Torch computes fastest: it is NaN or infinite
-        # where any value is, or where squares are too large to be added up.
+        # where any value is, and nowhere else, for in float64 squares of float32 can be added up.
         for values, norm in zip(full.values(), storage.norms, strict=True):
-            torch.linalg.vector_norm(values, 2, out=norm)
+            torch.linalg.vector_norm(values, 2, dtype=torch.float64, out=norm)
         if full:
             torch.lt(storage.all_norms, torch.inf, out=storage.finite)
         if rows:
@@ -155,10 +155,7 @@ class Verdicts:
         if single:
             torch.stack(single, out=storage.by_all)
         read: list[bool] = storage.facts.tolist() if full or flags else []
-        finite = dict.fromkeys(tensors, True) | {
-            name: is_finite or bool(torch.isfinite(values).all())
-            for (name, values), is_finite in zip(full.items(), read, strict=False)
-        }
+        finite = dict.fromkeys(tensors, True) | dict(zip(full, read, strict=False))
         by_rows, by_all = iter(read[len(full) :]), iter(read[len(full) + len(rows) :])
         return finite, [next(by_rows if flag.ndim else by_all) for flag in flags]
 
@@ -168,7 +165,7 @@ class Verdicts:
         if key not in self._kept:
             # A buffer born in inference mode could never be written in place outside it.
             with torch.inference_mode(False):
-                norms = torch.zeros(tensors, device=self._device)
+                norms = torch.zeros(tensors, dtype=torch.float64, device=self._device)
                 facts = torch.zeros(tensors + rows + single, dtype=torch.bool, device=self._device)
                 self._kept[key] = _Storage(norms.unbind(), norms, facts, *facts.split_with_sizes(key))
         return self._kept[key]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
@@ -28,11 +29,10 @@ class ObservationPipeline:
         noise: Its noise; None if there is none, or if the group goes without.
         clip: Lowest and highest value that it is shown with, before scale; None: any.
         scale: () or (D,) float32 factor; None: 1.
-        draws: Whether the term's function itself draws from the environment's generator.
         twin: An earlier term, of this group or another, that computes the very same; None if there is none.
     """
 
-    row_settings: ClassVar[tuple[str, ...]] = ("name", "width", "clip", "scale", "draws", "twin")
+    row_settings: ClassVar[tuple[str, ...]] = ("name", "width", "clip", "scale", "twin")
 
     def __init__(self, term: BoundTerm, env: TorchEnv, *, corrupt: bool) -> None:
         """Evaluates the term once to learn its width; draws nothing and leaves no trace.
@@ -45,7 +45,6 @@ class ObservationPipeline:
         self.name = term.name
         self._term = term
         self._env = env
-        self.draws = False
         self.twin: ObservationPipeline | None = None
         self.width = self._probe().shape[1]
         if self.width == 0:
@@ -72,7 +71,6 @@ class ObservationPipeline:
         values = self.evaluate()
         after = registry.state_dict()
         registry.restore(saved)
-        self.draws = not all(_equal(before[path], after[path]) for path in before if path.startswith("rng"))
         changed = [
             path for path in after if path.startswith("term") and not _equal(before.get(path), after[path])
         ]
@@ -168,19 +166,22 @@ class ObservationPipeline:
     def find_twin(self, earlier: Iterable[ObservationPipeline]) -> None:
         """Looks for a term whose function computes the very same with the same parameters: one call serves both.
 
-        Class terms have none, for they may remember something, nor has what draws, which draws its own.
+        Class terms have none, for they may remember something.
         """
         cfg = self._term.cfg
-        if self._term.instance is not None or self.draws or is_host_term(cfg.func):
+        if self._term.instance is not None or is_host_term(cfg.func):
             return
-        params = cfg.to_data()["params"]
         for other in earlier:
-            if other._term.cfg.func is cfg.func and other._term.cfg.to_data()["params"] == params:
+            if other._term.cfg.func is cfg.func and other._params_in_text() == self._params_in_text():
                 self.twin = other
                 return
 
+    def _params_in_text(self) -> str:
+        """Returns the parameters so that types and the order of keys count, which a function may go by."""
+        return json.dumps(self._term.cfg.to_data()["params"])
+
     def values(self, found: dict[ObservationPipeline, torch.Tensor] | None) -> torch.Tensor:
-        """Returns what `evaluate` does, or what its twin found just now.
+        """Returns what `evaluate` does, or what its twin found just now without drawing: each draws its own.
 
         Args:
             found: What terms have computed of the present state, to which it adds; None: it computes in any case.
@@ -189,7 +190,10 @@ class ObservationPipeline:
             return self.evaluate()
         value = None if self.twin is None else found.get(self.twin)
         if value is None or not self._term.has_changes_of(self.twin._term):  # type: ignore[union-attr] # it has one
+            asked = self._env.rng.asked
             value = self.evaluate()
+            if self._env.rng.asked != asked:
+                return value
         found[self] = value
         return value
 

@@ -75,7 +75,7 @@ class ContactSensors:
 
     def flags(self) -> torch.Tensor:
         """Returns 1 for each that has found a contact in the last substep, else 0, (N, F) float32; to be read only."""
-        return self._found.flags
+        return self._found.derived("flags", _at_most_one)
 
     def touching(self) -> torch.Tensor:
         """Returns which of them have found a contact in the last substep, (N, F) bool."""
@@ -117,6 +117,10 @@ class ContactSensors:
         values = self._env.scene.sensor_history(handle.name)  # (N, T, slots * width)
         slots = values.view(values.shape[0], -1, layout.width)[..., layout.columns["force"]]
         return _norm(slots).amax(dim=1)
+
+
+def _at_most_one(counts: torch.Tensor) -> torch.Tensor:
+    return counts.clamp(max=1.0)
 
 
 def _norm(vectors: torch.Tensor) -> torch.Tensor:

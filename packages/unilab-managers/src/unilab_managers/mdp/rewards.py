@@ -44,9 +44,8 @@ _ROBOT = SceneEntityCfg()
 
 
 def _sum_of_squares(vectors: torch.Tensor) -> torch.Tensor:
-    """Returns the sum over the last dimension, in one call."""
-    summed: torch.Tensor = torch.linalg.vecdot(vectors, vectors)
-    return summed
+    """Returns the sum over the last dimension."""
+    return vectors.square().sum(dim=-1)
 
 
 def _bell(squared: torch.Tensor, std: float) -> torch.Tensor:

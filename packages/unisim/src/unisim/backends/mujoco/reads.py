@@ -63,7 +63,6 @@ class BatchReads:
         self._held: dict[str, Array] | None = None
         self._programs: WeakKeyDictionary[ReadLayout, PackProgram] = WeakKeyDictionary()
         self._plans: WeakKeyDictionary[HostBridgeTransferPlan, PackProgram] = WeakKeyDictionary()
-        self._packet: tuple[torch.Tensor, Array] | None = None
         self._behind = False
         """Whether what follows from positions and velocities is that of an earlier state, in some row."""
         columns = [range(s.start, s.start + s.dim) for s in layout.sensors if s.stage != "acceleration"]
@@ -165,8 +164,7 @@ class BatchReads:
         program = self._program(layout)
         if program.follows_from_state and self._behind:
             self.refresh(None)
-        arrays = self._arrays
-        target = self._whole_packet(out) if env_ids is None else out.numpy()
+        arrays, target = self._arrays, out.numpy()
         if self._held is not None:
             arrays = arrays | self._held
         rows: Any = slice(None)
@@ -176,12 +174,6 @@ class BatchReads:
         program.pack(arrays, target)
         for name, columns in program.histories:
             self._pack_history(name, layout.spec.decimation, target[:, columns], rows)
-
-    def _whole_packet(self, out: torch.Tensor) -> Array:
-        """Returns the packet of all rows as an array: every step of a plan packs the same one."""
-        if self._packet is None or self._packet[0] is not out:
-            self._packet = out, out.numpy()
-        return self._packet[1]
 
     def _program(self, layout: ReadLayout) -> PackProgram:
         """Returns how a layout is packed; what it reads and nothing has read before is bound and computed."""
