@@ -213,7 +213,8 @@ def test_without_a_law_of_the_targets_actions_are_exported_and_the_reason_is_tol
     assert (action.tolist(), target) == ([1.0, -0.25], None)
     with pytest.raises(ValueError, match="not known: no action term"):
         runner.target(action)
-    assert metadata_of(made.folder)["actions"][0]["scale"] is None
+    hip = metadata_of(made.folder)["actions"][0]
+    assert [hip[key] for key in ("scale", "offset", "clip", "quantity")] == [None] * 4
 
 
 # ---------------------------------------------------------------- all or nothing

@@ -18,9 +18,10 @@ from unilab_core import (
 from unilab_rl.export.targets import UnknownTargetError, quantity_of, target_law
 
 INF = float("inf")
+EFFORT = "unilab_managers.mdp.actions.joint_actions:JointEffortActionCfg"
 
 
-def one_joint(settings, bounds, *, default=0.25, ctrl_range=(-0.5, 0.75), kp=20.0):
+def one_joint(settings, bounds, *, default=0.25, ctrl_range=(-0.5, 0.75), kp=20.0, func=EFFORT):
     """The description of one joint `knee` with these settings and the bounds that an environment would work out."""
     return EnvDescription(
         step_dt=0.02,
@@ -29,7 +30,7 @@ def one_joint(settings, bounds, *, default=0.25, ctrl_range=(-0.5, 0.75), kp=20.
         actions=(ActionDescription("legs:knee", "robot/servo", "robot/knee", bounds),),
         joints=(JointDescription("robot/knee", "hinge", (default,), None),),
         actuators=(ActuatorDescription("robot/servo", "robot/knee", ctrl_range, kp, kp, 0.0),),
-        terms={"actions": (TermDescription("legs", "f:Cfg", settings=settings, columns=("legs:knee",)),)},
+        terms={"actions": (TermDescription("legs", func, settings=settings, columns=("legs:knee",)),)},
     )
 
 
@@ -107,7 +108,7 @@ def test_the_law_is_found_from_bounds_that_were_worked_out_in_float32(scale, off
 @pytest.mark.parametrize(
     ("settings", "bounds", "message"),
     [
-        ({"scale": 0.5, "clip": None}, (None, None), "has no offset"),  # relative to where the joint is
+        ({"scale": 0.5, "clip": None}, (None, None), "has no offset"),
         ({}, (None, None), "has no clip and no offset and no scale"),
         # something else is in force than what the settings say
         ({"scale": 0.5, "offset": "default", "clip": None}, (-1.0, 1.0), "of which 0 agree with the bounds"),
@@ -120,6 +121,24 @@ def test_a_target_that_the_description_does_not_tell_is_refused_with_the_reason(
     with pytest.raises(UnknownTargetError, match=message) as caught:
         law_of(settings, bounds)
     assert "'legs'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "func",
+    [
+        "robots.actions:SmoothActionCfg",
+        "robots.actions:JointEffortActionCfg",  # another one of that name
+        "unilab_managers.mdp.actions.joint_actions:JointRelativePositionActionCfg",
+        "",
+    ],
+)
+def test_a_term_that_is_not_known_to_be_affine_has_no_law_though_its_settings_and_bounds_agree(func):
+    settings, bounds = {"scale": 0.5, "offset": 0.25, "clip": None}, (-1.5, 1.0)
+    assert law_of(settings, bounds) == [0.5, 0.25, -0.5, 0.75]
+    with pytest.raises(UnknownTargetError, match="nobody knows that its target is") as caught:
+        law_of(settings, bounds, func=func)
+    assert f"'legs' is a {func}," in str(caught.value)
+    assert "known of JointPositionActionCfg, " in str(caught.value)
 
 
 def test_a_column_without_a_term_is_named():

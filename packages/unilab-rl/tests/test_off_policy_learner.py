@@ -1,11 +1,10 @@
 """The off-policy learner: when it updates, what it reports, and that it goes on bit for bit."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from off_policy_support import ALGORITHMS, ECHO, checkpoint, echo, small
+from off_policy_support import ALGORITHMS, ECHO, checkpoint, differences, echo, leaves, small
 from rl_support import CountingCfg, ScriptedEnv, ScriptedEnvCfg, python
 
 from unilab_core import ConfigError, NonFiniteError
@@ -13,47 +12,6 @@ from unilab_rl import get_algorithm, list_algorithms, load_checkpoint, save_chec
 from unilab_rl.runtime.evaluator import learner_state
 
 SUPPORT = Path(__file__).parent / "support"
-
-
-def leaves(value, path=""):
-    """Every tensor and plain value of a tree, by path."""
-    if isinstance(value, dict):
-        return {
-            key: leaf for name, part in value.items() for key, leaf in leaves(part, f"{path}/{name}").items()
-        }
-    if isinstance(value, list | tuple):
-        return {
-            key: leaf
-            for index, part in enumerate(value)
-            for key, leaf in leaves(part, f"{path}/{index}").items()
-        }
-    return {path: value}
-
-
-def parts(state):
-    return leaves(
-        {
-            "learner": state.learner,
-            "optimizer": state.optimizer,
-            "normalizer": state.normalizer,
-            "rng": state.rng,
-        }
-    )
-
-
-def differences(first, second):
-    """The paths at which two states are not equal bit for bit."""
-    own, other = parts(first), parts(second)
-    assert own.keys() == other.keys()
-    return [
-        path
-        for path, value in own.items()
-        if not (
-            value.equal(other[path]) and value.dtype == other[path].dtype
-            if isinstance(value, torch.Tensor)
-            else value == other[path]
-        )
-    ]
 
 
 def test_updates_follow_each_step_once_the_warm_up_is_over():
@@ -196,35 +154,6 @@ def test_no_window_runs_from_the_episodes_before_a_resume_into_new_ones():
     assert set(begun.tolist()) == {float(age) for age in range(7)}  # both halves are drawn from
     assert ((ended - begun) >= 1).all()
     assert ended.max() == 7.0
-
-
-def spoil(part, **changes):
-    return lambda state: replace(state, **{part: {**getattr(state, part), **changes}})
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (spoil("learner", updates=-3), "updates is -3, expected a count"),
-        (spoil("learner", stored_steps=2.0), "stored_steps is 2.0, expected a count"),
-        (spoil("learner", replays=1), "'learner' has the unknown entry 'replays'.*'replay'"),
-        (spoil("learner", networks={}), "'learner' lacks .'actor'."),
-        (spoil("learner", replay={"rows": 1}), "replay state: lacks"),
-        (spoil("learner", replay=3), "the replay's state is a int, expected a dict"),
-        (spoil("optimizer", critic={}), "'optimizer' has the unknown entry 'critic'"),
-        (spoil("rng", agent=torch.zeros(2)), "the agent's generator is tensor.*expected a uint8 tensor"),
-        (spoil("rng", source=None), "the source's state is a NoneType, expected a dict"),
-        (spoil("rng", source={"steps": 1}), "the collector's state lacks"),
-    ],
-)
-def test_a_state_that_does_not_fit_changes_nothing(change, message):
-    trained = echo()
-    trained.iterate()
-    learner = echo()
-    before = learner.state()
-    with pytest.raises(ValueError, match=message):
-        learner.load_state(change(trained.state()), episodes_continue=True)
-    assert differences(learner.state(), before) == []
 
 
 def test_another_network_is_refused_by_its_tensor():

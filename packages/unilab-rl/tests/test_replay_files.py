@@ -7,7 +7,7 @@ import signal
 
 import pytest
 import torch
-from replay_support import Stream, every_window, make_replay
+from replay_support import Stream, equal, every_window, make_replay, same
 from rl_support import python
 
 from unilab_rl.replay import ReplayFileError
@@ -28,27 +28,6 @@ def played(steps=16, **settings):
 
 def batches(replay, count=4):
     return [replay.sample(8) for _ in range(count)]
-
-
-def same(one, two):
-    return all(
-        torch.equal(getattr(left, name), getattr(right, name))
-        for left, right in zip(one, two, strict=True)
-        for name in ("actions", "rewards", "discounts", "terminated")
-    ) and all(
-        torch.equal(getattr(left, name)[group], getattr(right, name)[group])
-        for left, right in zip(one, two, strict=True)
-        for name in ("obs", "next_obs")
-        for group in ("obs", "critic")
-    )
-
-
-def equal(one, two):
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, two) and one.dtype == two.dtype
-    if isinstance(one, dict):
-        return one.keys() == two.keys() and all(equal(one[key], two[key]) for key in one)
-    return one == two
 
 
 def through_state(replay, other, folder):
@@ -168,6 +147,74 @@ def test_a_state_that_doesnt_fit_is_refused_and_changes_nothing(damage, message)
     with pytest.raises(ValueError, match=f"replay state: .*{message}"):
         replay.load_state(state)
     assert equal(replay.state(), before)
+
+
+def only_row(**changes):
+    """Changes entries of row 0: `codes=(place, value)`."""
+
+    def damage(state):
+        for name, (place, value) in changes.items():
+            state[name][0, place] = value
+
+    return damage
+
+
+def zeroed(state):
+    state["codes"].zero_()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (zeroed, "slot 0 of row 0 has the code 0 and is 1 times among the stored ones; it is damaged"),
+        (only_row(codes=(0, 2)), "slot 0 of row 0 has the code 2 and is 1 times"),
+        (only_row(codes=(0, 9)), "codes go up to 9, expected 7 at most; it is damaged"),
+        (only_row(codes=(3, 1)), "slot 3 of row 0 has the code 1 and is 0 times"),
+        (only_row(codes=(3, 4)), "slot 3 of row 0 has the code 4 and is 0 times"),
+        (only_row(order=(1, 0)), "slot 0 of row 0 has the code 1 and is 2 times"),
+        (
+            change(reached=5),
+            "reached is 5, expected at most the 4 transitions that were stored; it is damaged",
+        ),
+        (change(num_adds=1), "num_adds is 1, but 2 steps of a row are stored; it is damaged"),
+        (change(version=torch.zeros(2)), "has version tensor"),
+        (change(capacity=torch.zeros(2)), "capacity is tensor.*, expected 6"),
+    ],
+)
+def test_contents_that_contradict_each_other_are_refused_and_nothing_changes(damage, message):
+    """Two rows, two steps each, in slots 0 and 1; the heads are at 2."""
+    stream = Stream(make_replay(2, 6, n_step=3))
+    for _ in range(2):
+        stream.add(["go", "go"])
+    stream.replay.sample(1)
+    state = stream.replay.state()
+    # One slot more than was written, so that there is one that nothing names.
+    for name in ("rows", "codes", "order"):
+        state[name] = torch.cat([state[name], torch.zeros_like(state[name][:, :1])], dim=1)
+    state["position"][1] = state["position"][1] + 1
+    make_replay(2, 6).load_state(state)  # without damage it fits
+    damage(state)
+    replay = played(4, seed=2).replay
+    before = replay.state()
+    with pytest.raises(ValueError, match=f"replay state: .*{message}"):
+        replay.load_state(state)
+    assert equal(replay.state(), before)
+
+
+def test_nothing_was_reached_where_nothing_was_ever_stored():
+    stream = Stream(make_replay(2, 6))
+    stream.add(["refused", "refused"])
+    state = stream.replay.state()
+    make_replay(2, 6).load_state(state)
+    with pytest.raises(ValueError, match="reached is 1, expected at most the 0 transitions that were stored"):
+        make_replay(2, 6).load_state(state | {"reached": 1})
+
+
+def test_heads_of_a_row_that_lost_its_newest_transition_are_refused():
+    state = played(2).replay.state()
+    state["first"][0], state["codes"][0] = state["pushed"][0], 0
+    with pytest.raises(ValueError, match="heads, counts or slots contradict each other"):
+        make_replay(2, 6).load_state(state)
 
 
 def test_what_is_no_state_is_refused():

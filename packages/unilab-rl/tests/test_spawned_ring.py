@@ -66,6 +66,7 @@ def test_a_full_ring_holds_the_writer_back_until_a_slot_is_read(ring):
     assert results == [True] * (SLOTS + 1)
     assert [reader.get(nobody_left)[1] for _ in range(SLOTS)] == [1, 2, 3]
     assert ring.blocked_s > 0.2
+    assert ring.beats > SLOTS + 1, "one for each step, and more while it waited"
 
 
 def test_a_writer_that_waits_gives_up_when_it_is_stopped(ring):

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from unilab_core import make_env
+from unilab_core import TorchEnv, load_env_cfg, make_env
 from unilab_core.cli import main
-from unilab_managers import ManagerBasedRlEnv
+from unilab_managers import ManagerBasedRlEnv, ManagerBasedRlEnvCfg, mdp
+from unilab_managers.mdp.actions.joint_actions import AffineJointTerm
 from unilab_rl.export.parity import runners
 from unilab_rl.export.policy_runner import PolicyRunner
+from unilab_rl.export.targets import UnknownTargetError, target_law
 
 STEPS = 200
 
@@ -112,3 +114,72 @@ def test_the_runner_acts_as_the_policy_on_observations_of_the_simulator(exported
     for name, run in runners(folder).items():
         expected, _ = run(torch.from_numpy(obs))
         np.testing.assert_allclose(np.load(alone / "action.npy"), expected, atol=1e-5, err_msg=name)
+
+
+class SmoothTerm(AffineJointTerm):
+    """tanh(action) x scale + offset, of which neither settings nor bounds show anything."""
+
+    def _targets(self, actions: torch.Tensor) -> torch.Tensor:
+        return torch.addcmul(self._offset, actions.tanh(), self._scale)
+
+
+class SmoothEffortActionCfg(mdp.JointEffortActionCfg):
+    """An effort that has all settings of the library's."""
+
+    def make(self, env: TorchEnv, name: str) -> SmoothTerm:
+        return SmoothTerm(self, env, name, self.offset)
+
+
+class SofterEffortActionCfg(mdp.JointEffortActionCfg):
+    """One that isn't changed, which nobody can tell from one that is."""
+
+    scale: float = 0.5
+
+
+MOTOR = {"saturation_effort": 1e3, "velocity_limit": 1e3, "effort_limit": 4.0}
+
+
+def _cartpole(action: mdp.JointActionCfg) -> ManagerBasedRlEnv:
+    """A cartpole whose cart is driven by this action."""
+    cfg = load_env_cfg("cartpole-swingup", num_envs=64)
+    assert isinstance(cfg, ManagerBasedRlEnvCfg)
+    env = make_env(cfg.model_copy(update={"actions": {"force": action}}))
+    assert isinstance(env, ManagerBasedRlEnv)
+    return env
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        mdp.JointEffortActionCfg(scale=0.4, offset=0.1),
+        mdp.JointVelocityActionCfg(scale=-0.4, offset={"slider": 0.1}),
+        mdp.JointPositionActionCfg(scale={"sl.*": 0.4}, clip=(-0.3, 0.6)),
+        mdp.DcMotorEffortActionCfg(scale=0.4, offset=0.1, **MOTOR),
+        mdp.DcMotorPositionActionCfg(scale=0.4, clip=(-0.3, 0.6), stiffness=1.0, damping=0.0, **MOTOR),
+    ],
+    ids=lambda action: type(action).__name__,
+)
+def test_the_law_of_every_term_that_has_one_is_what_the_environment_does(action: mdp.JointActionCfg):
+    with _cartpole(action) as env:
+        env.reset(seed=4)
+        law = target_law(env.describe())
+        actions = torch.linspace(-4.0, 4.0, 64).unsqueeze(1)
+        (gear,) = (actuator.gear for actuator in env.model_layout.actuators)
+        control = env.action_manager.process(actions)
+        if isinstance(action, mdp.DcMotorActionCfg):  # the control is the effort behind the gear
+            control = control * gear
+        if isinstance(action, mdp.DcMotorPositionActionCfg):
+            # With a stiffness of 1, effort = target - position.
+            control = control + env.scene["robot"].data.joint_pos[:, :1]
+        torch.testing.assert_close(law(actions), control, rtol=1e-6, atol=1e-6)
+        assert control.unique().numel() > 10
+
+
+@pytest.mark.parametrize(
+    "action",
+    [SmoothEffortActionCfg(), SofterEffortActionCfg(), mdp.JointRelativePositionActionCfg()],
+    ids=lambda action: type(action).__name__,
+)
+def test_a_term_of_another_class_has_no_law_though_it_may_have_all_settings(action: mdp.JointActionCfg):
+    with _cartpole(action) as env, pytest.raises(UnknownTargetError, match=type(action).__name__):
+        target_law(env.describe())

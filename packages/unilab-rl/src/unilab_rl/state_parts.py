@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -12,12 +12,17 @@ from unilab_core import nearest
 
 __all__ = [
     "check_generator_state",
+    "check_mapping",
     "check_names",
     "check_optimizer",
     "copy_to_cpu",
     "join_networks",
     "split_networks",
 ]
+
+
+_RATES = ("lr", "initial_lr")
+"""Settings of an optimiser that schedules write; all others are as the config has them."""
 
 
 def copy_to_cpu(value: Any) -> Any:  # noqa: ANN401 - any tree of plain data and tensors
@@ -56,15 +61,17 @@ def join_networks(
     """Returns one complete state per network, checked against it.
 
     Raises:
-        ValueError: A network, a tensor, a shape or a dtype differs from what `networks` hold.
+        ValueError: A part is no dict, or a network, a tensor, a shape or a dtype differs from what `networks` hold.
     """
     joined: dict[str, dict[str, torch.Tensor]] = {}
     for part, held in (("learner", learner), ("normalizer", normalizer)):
-        check_names(f"checkpoint part {part!r}", set(held), set(networks))
+        check_names(f"checkpoint part {part!r}", held, networks)
+        for network in networks:
+            check_mapping(f"checkpoint part {part!r}: network {network!r}", held[network])
     for network, module in networks.items():
         tensors = {**learner[network], **normalizer[network]}
         wanted = module.state_dict()
-        check_names(f"network {network!r}", set(tensors), set(wanted))
+        check_names(f"network {network!r}", tensors, wanted)
         for name, tensor in wanted.items():
             _check_tensor(f"{network}.{name}", tensors[name], tensor)
         joined[network] = tensors
@@ -82,7 +89,7 @@ def check_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any], 
     Raises:
         ValueError: Groups, their settings, parameters, statistics or the shapes of these differ.
     """
-    check_names("checkpoint part 'optimizer'", set(state), {"state", "param_groups"})
+    check_names("checkpoint part 'optimizer'", state, ("state", "param_groups"))
     _check_groups(optimizer, state["param_groups"])
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     wanted = _statistics(optimizer)
@@ -94,10 +101,13 @@ def check_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any], 
             f"the optimiser has statistics of {len(held)} parameters, expected {len(parameters)}"
         )
     for index, statistics in held.items():
-        check_names(f"the optimiser's state of parameter {index}", set(statistics), wanted)
+        check_names(f"the optimiser's state of parameter {index}", statistics, wanted)
         for name, value in statistics.items():
-            if name != "step":
-                _check_tensor(f"optimiser statistic {name!r} of parameter {index}", value, parameters[index])
+            what = f"optimiser statistic {name!r} of parameter {index}"
+            if name == "step":
+                _check_step(what, value)
+            else:
+                _check_tensor(what, value, parameters[index])
 
 
 def _check_groups(optimizer: torch.optim.Optimizer, groups: object) -> None:
@@ -107,18 +117,42 @@ def _check_groups(optimizer: torch.optim.Optimizer, groups: object) -> None:
         raise ValueError(f"the optimiser has {len(groups)} groups, expected {len(optimizer.param_groups)}")
     first = 0
     for number, (given, own) in enumerate(zip(groups, optimizer.param_groups, strict=True)):
-        check_names(f"the optimiser's group {number}", set(given), set(own))
+        what = f"the optimiser's group {number}"
+        check_names(what, given, own)
         expected = list(range(first, first + len(own["params"])))
-        if given["params"] != expected:
-            raise ValueError(
-                f"the optimiser's group {number} has the parameters {given['params']!r:.60}, expected {expected}"
-            )
+        if not _is_same(given["params"], expected):
+            raise ValueError(f"{what} has the parameters {given['params']!r:.60}, expected {expected}")
         first += len(expected)
-        rate = given["lr"]
-        if not isinstance(rate, float) or not 0.0 < rate < math.inf:
-            raise ValueError(
-                f"the optimiser's group {number} has lr {rate!r:.40}, expected a positive number"
-            )
+        for name, setting in own.items():
+            if name in _RATES:
+                if not isinstance(given[name], float) or not 0.0 < given[name] < math.inf:
+                    raise ValueError(f"{what} has {name} {given[name]!r:.40}, expected a positive number")
+            elif name != "params" and not _is_same(given[name], setting):
+                raise ValueError(f"{what} has {name} {given[name]!r:.40}, expected {setting!r}")
+
+
+def _is_same(given: object, expected: object) -> bool:
+    """Whether two settings are the same plain data; a file has lists where an optimiser has tuples."""
+    if isinstance(expected, list | tuple):
+        return (
+            isinstance(given, list | tuple)
+            and len(given) == len(expected)
+            and all(_is_same(*pair) for pair in zip(given, expected, strict=True))
+        )
+    # Of other types an equality may be anything, that of tensors even an error.
+    plain = given is None or isinstance(given, bool | int | float | str)
+    return plain and isinstance(given, bool) == isinstance(expected, bool) and given == expected
+
+
+def _check_step(what: str, given: object) -> None:
+    if not isinstance(given, torch.Tensor):
+        raise ValueError(f"{what} is a {type(given).__name__}, expected a 0-d tensor of floats")
+    if given.ndim or not given.is_floating_point():
+        raise ValueError(
+            f"{what} is {given.dtype} of shape {tuple(given.shape)}, expected a 0-d tensor of floats"
+        )
+    if not 0.0 <= float(given) < math.inf:
+        raise ValueError(f"{what} is {float(given)}, expected a count")
 
 
 def _statistics(optimizer: torch.optim.Optimizer) -> set[str]:
@@ -131,12 +165,24 @@ def _statistics(optimizer: torch.optim.Optimizer) -> set[str]:
     return set(twin.state[probe])
 
 
-def check_names(what: str, given: set[str], expected: set[str]) -> None:
-    """Raises ValueError, with the nearest name, where `given` are not `expected`; `what` begins the message."""
-    missing, unknown = sorted(expected - given), sorted(given - expected)
+def check_mapping(what: str, given: object) -> Mapping[Any, Any]:
+    """Returns `given`, or raises ValueError where it is no dict; `what` begins the message."""
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{what} is a {type(given).__name__}, expected a dict")
+    return given
+
+
+def check_names(what: str, given: object, expected: Iterable[str]) -> None:
+    """Checks that `given`, whatever a file held, is a dict with exactly the names `expected`.
+
+    Raises:
+        ValueError: It isn't; `what` begins the message, and a name that nobody knows comes with the nearest one.
+    """
+    names, held = set(expected), set(check_mapping(what, given))
+    unknown = sorted(held - names, key=str)  # a damaged file may have numbers among its names
     if unknown:
-        raise ValueError(f"{what} has the unknown entry {unknown[0]!r}; {nearest(unknown[0], expected)}")
-    if missing:
+        raise ValueError(f"{what} has the unknown entry {unknown[0]!r}; {nearest(str(unknown[0]), names)}")
+    if missing := sorted(names - held):
         raise ValueError(f"{what} lacks {missing}")
 
 

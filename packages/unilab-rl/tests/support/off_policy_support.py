@@ -254,3 +254,44 @@ def read_until(shared: Any, last: int, ready: Any, results: Any) -> None:
     except BaseException as error:
         results.send(error)
         raise
+
+
+def leaves(value, path=""):
+    """Every tensor and plain value of a tree, by path."""
+    if isinstance(value, dict):
+        return {
+            key: leaf for name, part in value.items() for key, leaf in leaves(part, f"{path}/{name}").items()
+        }
+    if isinstance(value, list | tuple):
+        return {
+            key: leaf
+            for index, part in enumerate(value)
+            for key, leaf in leaves(part, f"{path}/{index}").items()
+        }
+    return {path: value}
+
+
+def parts(state):
+    return leaves(
+        {
+            "learner": state.learner,
+            "optimizer": state.optimizer,
+            "normalizer": state.normalizer,
+            "rng": state.rng,
+        }
+    )
+
+
+def differences(first, second):
+    """The paths at which two states are not equal bit for bit."""
+    own, other = parts(first), parts(second)
+    assert own.keys() == other.keys()
+    return [
+        path
+        for path, value in own.items()
+        if not (
+            value.equal(other[path]) and value.dtype == other[path].dtype
+            if isinstance(value, torch.Tensor)
+            else value == other[path]
+        )
+    ]

@@ -229,3 +229,24 @@ class WaitCounter(TorchDispatchMode):
             if name != "_to_copy" or (device is not None and device != args[0].device):
                 self.counts[name] += 1
         return func(*args, **(kwargs or {}))
+
+
+def same(one, two):
+    return all(
+        torch.equal(getattr(left, name), getattr(right, name))
+        for left, right in zip(one, two, strict=True)
+        for name in ("actions", "rewards", "discounts", "terminated")
+    ) and all(
+        torch.equal(getattr(left, name)[group], getattr(right, name)[group])
+        for left, right in zip(one, two, strict=True)
+        for name in ("obs", "next_obs")
+        for group in ("obs", "critic")
+    )
+
+
+def equal(one, two):
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, two) and one.dtype == two.dtype
+    if isinstance(one, dict):
+        return one.keys() == two.keys() and all(equal(one[key], two[key]) for key in one)
+    return one == two

@@ -83,6 +83,10 @@ class OffPolicyAgent(ABC):
         """Is shown the rewards (N,) of each step of all rows, which of them ended an episode, (N,) bool, and which are
         none to learn from, (N,) bool, for a scale of rewards; does nothing by default."""
 
+    def episodes_restart(self) -> None:
+        """Is told that all rows start new episodes though none of the old ones was seen to end: what was summed up of
+        them is dropped. Does nothing by default."""
+
     @abstractmethod
     def learn(self, batch: Batch) -> dict[str, torch.Tensor]:
         """Updates once; returns 0-d tensors by name of what this update computed.

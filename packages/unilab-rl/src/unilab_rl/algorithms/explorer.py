@@ -57,12 +57,11 @@ class NoisyExplorer(ABC):
             ValueError: It doesn't fit; nothing has changed.
         """
         name = type(self).__name__
-        if set(state) != {"generator", "noise"}:
-            raise ValueError(f"{name}: a state of {sorted(state)}, expected ['generator', 'noise']")
+        if not _has(state, {"generator", "noise"}):
+            raise ValueError(f"{name}: a state of {_names(state)}, expected ['generator', 'noise']")
         held, given = self.held_noise(), state["noise"]
-        if not isinstance(given, Mapping) or set(given) != set(held):
-            shown = sorted(given) if isinstance(given, Mapping) else type(given).__name__
-            raise ValueError(f"{name}: a state with the noise {shown}, expected {sorted(held)}")
+        if not _has(given, set(held)):
+            raise ValueError(f"{name}: a state with the noise {_names(given)}, expected {sorted(held)}")
         for key, tensor in held.items():
             value = given[key]
             if (
@@ -80,6 +79,16 @@ class NoisyExplorer(ABC):
             ) from error
         for key, tensor in held.items():
             tensor.copy_(given[key])
+
+
+def _has(value: object, names: set[str]) -> bool:
+    """Whether a value, whatever a file held, is a dict with exactly these names."""
+    return isinstance(value, Mapping) and set(value) == names
+
+
+def _names(value: object) -> list[str] | str:
+    """Returns what an error says of the names in a value, which may be of any type."""
+    return sorted(map(str, value)) if isinstance(value, Mapping) else type(value).__name__
 
 
 def _shown(value: object) -> str:

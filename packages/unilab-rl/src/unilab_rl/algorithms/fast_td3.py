@@ -290,6 +290,11 @@ class FastTd3Agent(OffPolicyAgent):
         if isinstance(self.reward_normalizer, RewardScaler):
             self.reward_normalizer.update(rewards, done, refused=refused)
 
+    def episodes_restart(self) -> None:
+        """Lets the returns of the episodes that were interrupted go."""
+        if isinstance(self.reward_normalizer, RewardScaler):
+            self.reward_normalizer.restart()
+
     def learn(self, batch: Batch) -> dict[str, torch.Tensor]:
         """Updates the critics, every `actor_interval` times the actor, and then the target critics."""
         cfg = self.cfg

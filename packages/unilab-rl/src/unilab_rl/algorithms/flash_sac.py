@@ -312,6 +312,10 @@ class FlashSacAgent(OffPolicyAgent):
         """Is shown the rewards (N,) and ends (N,) of each step of all rows, for their scale: `RewardScaler.update`."""
         self.reward_normalizer.update(rewards, done, refused=refused)
 
+    def episodes_restart(self) -> None:
+        """Lets the returns of the episodes that were interrupted go."""
+        self.reward_normalizer.restart()
+
     def learn(self, batch: Batch) -> dict[str, torch.Tensor]:
         """Updates every `actor_interval` times actor and temperature, then the critics, then the target critics."""
         cfg = self.cfg

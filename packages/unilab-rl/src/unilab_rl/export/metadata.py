@@ -151,7 +151,7 @@ def _action(
     settings: Mapping[str, Any] = {} if term is None else term.settings
     data: dict[str, Any] = {
         **asdict(action),
-        "quantity": quantity_of(action, description),
+        "quantity": None,
         "control_column": description.control.index(action.actuator)
         if action.actuator in description.control
         else None,
@@ -164,4 +164,5 @@ def _action(
         return data
     scale, offset, low, high = (float(part[column]) for part in (law.scale, law.offset, law.low, law.high))
     clip = [None if abs(limit) == float("inf") else limit for limit in (low, high)]
-    return data | {"scale": scale, "offset": offset, "clip": clip}
+    quantity = quantity_of(action, description)
+    return data | {"quantity": quantity, "scale": scale, "offset": offset, "clip": clip}

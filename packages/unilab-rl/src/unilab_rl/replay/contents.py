@@ -12,6 +12,9 @@ from unilab_core import nearest
 __all__ = ["SLOT_PARTS", "check_state", "pack_state"]
 
 _VERSION = 1
+_STORED, _KNOWN = 1, 1 | 2 | 4
+"""Bits of a code: of a slot with a transition; and all, with those of its end, terminated and truncated."""
+
 SLOT_PARTS = ("rows", "codes", "order")
 """Parts with one entry for each slot, (N, S, ...); a state holds the leading slots that were ever written."""
 
@@ -57,12 +60,16 @@ def check_state(
         ValueError: Something is missing, unknown or of another shape, dtype or range.
     """
     _check_names(state, {"version", *parts, *described})
-    if state["version"] != _VERSION:
+    if type(state["version"]) is not int or state["version"] != _VERSION:
         raise ValueError(f"replay state: has version {state['version']!r}, this version reads {_VERSION}")
     for name in ("groups", "num_actions", "num_envs", "capacity"):
         given, own = state[name], described[name]
         # The order of groups is the order of columns.
-        if given != own or (isinstance(given, Mapping) and list(given) != list(own)):
+        if (
+            not isinstance(given, type(own))
+            or given != own
+            or (isinstance(given, Mapping) and list(given) != list(own))
+        ):
             raise ValueError(
                 f"replay state: {name} is {given!r:.200}, expected {own!r}; it is of another run"
             )
@@ -71,6 +78,8 @@ def check_state(
             raise ValueError(f"replay state: {name} is {state[name]!r:.40}, expected a count")
     used = _check_tensors(state, parts)
     _check_ranges(state, used)
+    _check_codes(state, used)
+    _check_counts(state)
     _check_generator(state["generator"], generator)
     return used
 
@@ -110,10 +119,50 @@ def _check_ranges(state: Mapping[str, Any], used: int) -> None:
     capacity = state["capacity"]
     counts = pushed - first
     heads = (first >= 0) & (counts >= 0) & (counts <= capacity) & (pushed <= position)
+    heads &= (counts > 0) | (pushed == 0)  # the newest is never dropped, so something is left to draw
     order = state["order"]
     inside = bool(heads.all()) and used == min(capacity + 1, int(position.max()) + 1)
     if not (inside and int(order.min()) >= 0 and int(order.max()) < used):
         raise ValueError("replay state: heads, counts or slots contradict each other; it is damaged")
+
+
+def _check_codes(state: Mapping[str, Any], used: int) -> None:
+    """Checks that each row's codes mark as stored exactly the slots that sampling draws from.
+
+    A slot that is drawn but marked as empty is a window of no steps; one that is marked and never drawn would be
+    counted as dropped when it is written over.
+    """
+    codes, order, first = state["codes"], state["order"], state["first"]
+    if bool(((codes & ~_KNOWN) != 0).any()):
+        raise ValueError(
+            f"replay state: codes go up to {int(codes.max())}, expected {_KNOWN} at most; it is damaged"
+        )
+    counts = (state["pushed"] - first).unsqueeze(1)
+    # The order is a ring of its own: of `capacity` + 1 places, from the oldest at `first` on.
+    places = torch.arange(used, device=order.device) - first.unsqueeze(1)
+    drawn = places.remainder_(state["capacity"] + 1) < counts
+    slots = torch.zeros_like(order).scatter_add_(1, order.long(), drawn.to(order.dtype))
+    wrong = (slots != (codes & _STORED)) | ((codes != 0) & (slots == 0))
+    if bool(wrong.any()):
+        row, slot = (int(each) for each in wrong.nonzero()[0])
+        raise ValueError(
+            f"replay state: slot {slot} of row {row} has the code {int(codes[row, slot])} and is "
+            f"{int(slots[row, slot])} times among the stored ones; it is damaged"
+        )
+
+
+def _check_counts(state: Mapping[str, Any]) -> None:
+    """Checks that no more was ever held than was added: a batch is drawn once `reached` says that it can be."""
+    pushed, added = state["pushed"], state["num_adds"]
+    if int(pushed.max()) > added:
+        raise ValueError(
+            f"replay state: num_adds is {added}, but {int(pushed.max())} steps of a row are stored; it is damaged"
+        )
+    if state["reached"] > int(pushed.sum()):
+        raise ValueError(
+            f"replay state: reached is {state['reached']}, expected at most the {int(pushed.sum())} transitions that "
+            "were stored; it is damaged"
+        )
 
 
 def _check_generator(given: object, own: torch.Generator) -> None:

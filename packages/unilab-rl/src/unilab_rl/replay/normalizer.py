@@ -171,6 +171,10 @@ class RewardScaler(nn.Module):
         self.largest.copy_(torch.maximum(self.largest, returns.abs().max()))
         self.running_returns.copy_(torch.where(done, zero, returns))
 
+    def restart(self) -> None:
+        """Sets every running return to 0, where all rows start new episodes without an end; the statistics stay."""
+        self.running_returns.zero_()
+
     def forward(self, rewards: torch.Tensor) -> torch.Tensor:
         """Returns rewards, of any shape, or sums of them, divided by the present scale; fresh.
 

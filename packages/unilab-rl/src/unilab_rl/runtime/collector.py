@@ -48,6 +48,10 @@ class TransitionSource(Protocol):
         """
         ...
 
+    def episodes_restart(self) -> None:
+        """Is told, after `load_state`, that the environment starts new episodes: noise of the old ones is redrawn."""
+        ...
+
     def close(self) -> None:
         """Ends what it began; the environment that it was given stays open."""
         ...
@@ -153,7 +157,7 @@ class Collector:
         Raises:
             ValueError: It doesn't fit; nothing was changed.
         """
-        check_names("the collector's state", set(state), {"steps", "explorer", "generator"})
+        check_names("the collector's state", state, ("steps", "explorer", "generator"))
         if type(state["steps"]) is not int or state["steps"] < 0:
             raise ValueError(f"the collector's steps are {state['steps']!r:.40}, expected a count")
         check_generator_state("the collector's generator", self._generator, state["generator"])
@@ -161,6 +165,11 @@ class Collector:
         self._generator.set_state(state["generator"].cpu())
         self.steps = state["steps"]
         self._obs = None
+
+    def episodes_restart(self) -> None:
+        """Lets the explorer redraw, for every row, the noise that belongs to an episode."""
+        rows = torch.ones(self._env.num_envs, dtype=torch.bool, device=self._generator.device)
+        self.explorer.episodes_ended(rows)
 
     def close(self) -> None:
         """Does nothing: the environment belongs to its maker."""

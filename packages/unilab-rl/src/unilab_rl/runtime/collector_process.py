@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -19,8 +18,8 @@ import torch
 
 from unilab_core import EnvFactory
 from unilab_rl.runtime.ingress import RingWriter, TransitionRing
+from unilab_rl.runtime.reports import Failure, Report, send
 from unilab_rl.runtime.weights import SharedWeights, WeightReader
-from unilab_rl.tally import TallyTotals
 
 if TYPE_CHECKING:
     from unilab_rl.algorithms.agent import OffPolicyAgent
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from unilab_rl.contracts.env import EnvProtocol
     from unilab_rl.runtime.collector import Collector
 
-__all__ = ["CollectorMaker", "CollectorTask", "Failure", "Report", "receive", "run_collector", "send"]
+__all__ = ["CollectorMaker", "CollectorTask", "run_collector"]
 
 _GRACE_S = 5.0
 """Seconds that a collector has to end by itself when the learner's process is gone."""
@@ -81,64 +80,22 @@ class CollectorTask:
     """Where reports and a failure go."""
 
 
-@dataclass(frozen=True)
-class Report:
-    """What is said before the step that ends an iteration is handed over."""
-
-    steps: int
-    """Vector steps since the process began."""
-
-    totals: TallyTotals
-    """Of the steps since the last report."""
-
-    state: dict[str, Any]
-    """As `Collector.state` returned it after that step."""
-
-
-@dataclass(frozen=True)
-class Failure:
-    """An exception that ended the process."""
-
-    error: str
-    """Its type and message."""
-
-    traceback: str
-
-
-def send(pipe: Connection, message: Report | Failure) -> None:
-    """Sends a message whole.
-
-    `Connection.send` would send a tensor as a handle, which nobody can open once its process is dead.
-    """
-    pipe.send_bytes(pickle.dumps(message))
-
-
-def receive(pipe: Connection) -> Report | Failure | None:
-    """Returns the next message, or `None` where the other end was closed before it was complete."""
-    try:
-        data = pipe.recv_bytes()
-    except (EOFError, OSError):
-        return None
-    message = pickle.loads(data)
-    assert isinstance(message, Report | Failure)
-    return message
-
-
 def run_collector(task: CollectorTask) -> None:
     """Collects until it is told to stop; an exception is sent to the learner with its traceback."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the learner's process decides what a Ctrl-C means
     torch.set_num_threads(task.threads)
     threading.Thread(target=_end_with_parent, args=(task.stop,), daemon=True).start()
+    writer = RingWriter(task.ring)
     try:
-        _collect(task)
+        _collect(task, writer)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the learner is told
         failure = Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
         with contextlib.suppress(BrokenPipeError):  # then nobody is left to be told
-            send(task.pipe, failure)
+            send(task.pipe, failure, writer.beat)
         sys.exit(1)
 
 
-def _collect(task: CollectorTask) -> None:
+def _collect(task: CollectorTask, writer: RingWriter) -> None:
     def stopped() -> bool:
         return bool(task.stop[0])
 
@@ -149,14 +106,14 @@ def _collect(task: CollectorTask) -> None:
         collector = task.algorithm.make_collector(env, task.cfg, agent, seed=task.seed)
         collector.load_state(task.state)
         weights = WeightReader(collector.explorer.module, task.weights)
-        writer = RingWriter(task.ring)
         steps = 0
         while not stopped():
             weights.refresh()
             packed = collector.step()
             steps += 1
             if steps % task.cfg.num_steps_per_env == 0:
-                send(task.pipe, Report(steps, collector.take_totals(), collector.state()))
+                report = Report(steps, collector.take_totals(), collector.state())
+                send(task.pipe, report, writer.beat)
             if not writer.put(packed, weights.version, stopped):
                 return
 

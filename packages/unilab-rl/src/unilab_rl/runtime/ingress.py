@@ -17,7 +17,7 @@ __all__ = ["POLL_S", "RingReader", "RingWriter", "TransitionRing"]
 POLL_S = 0.2
 """Seconds for which either side waits before it looks whether the other is still there."""
 
-_WRITTEN, _BLOCKED_NS = range(2)
+_WRITTEN, _BLOCKED_NS, _BEATS = range(3)
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class TransitionRing:
     """(S,) int64: the version of the weights that acted."""
 
     counters: torch.Tensor
-    """(2,) int64, the writer's: slots filled so far, and nanoseconds spent waiting for a free one."""
+    """(3,) int64, the writer's: slots filled, nanoseconds spent waiting for a free one, and heartbeats so far."""
 
     free: Semaphore
     filled: Semaphore
@@ -50,7 +50,7 @@ class TransitionRing:
         return cls(
             rows=shared_zeros((slots, num_envs, width), torch.float32),
             versions=shared_zeros((slots,), torch.int64),
-            counters=shared_zeros((2,), torch.int64),
+            counters=shared_zeros((3,), torch.int64),
             free=context.Semaphore(slots),
             filled=context.Semaphore(0),
         )
@@ -70,6 +70,11 @@ class TransitionRing:
         """Seconds for which the writer has waited for a free slot so far."""
         return int(self.counters[_BLOCKED_NS]) / 1e9
 
+    @property
+    def beats(self) -> int:
+        """How often the writer has said that it moves; it never falls, and stands still only while the writer does."""
+        return int(self.counters[_BEATS])
+
 
 class RingWriter:
     """Fills slots in order; there may be only one."""
@@ -79,8 +84,14 @@ class RingWriter:
         self._ring = ring
         self._written = 0
 
+    def beat(self) -> None:
+        """Says that the writer moves."""
+        self._ring.counters[_BEATS] += 1
+
     def put(self, packed: torch.Tensor, version: int, stopped: Callable[[], bool]) -> bool:
         """Copies one step into the next slot, waiting for a free one; returns False where it was stopped instead.
+
+        It beats once for the step, and every `POLL_S` seconds while waiting.
 
         Args:
             packed: (N, W) float32.
@@ -89,9 +100,11 @@ class RingWriter:
         """
         ring = self._ring
         began = time.monotonic_ns()
+        self.beat()
         while not ring.free.acquire(timeout=POLL_S):
             ring.counters[_BLOCKED_NS] += time.monotonic_ns() - began
             began = time.monotonic_ns()
+            self.beat()
             if stopped():
                 return False
         ring.counters[_BLOCKED_NS] += time.monotonic_ns() - began

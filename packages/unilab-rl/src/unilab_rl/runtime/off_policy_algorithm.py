@@ -95,13 +95,13 @@ class OffPolicyAlgorithm:
             ValueError: The state doesn't fit the environment.
         """
         from unilab_rl.runtime.actor_policy import ActorPolicy
-        from unilab_rl.state_parts import check_names, join_networks
+        from unilab_rl.state_parts import check_mapping, check_names, join_networks
 
         agent = self.make_agent(env, self._own(cfg), seed=0)
         actor = agent.modules["actor"]
-        saved = state.learner.get("networks", {})
-        check_names("checkpoint part 'learner.networks'", set(saved), set(agent.modules))
-        check_names("checkpoint part 'normalizer'", set(state.normalizer), set(agent.modules))
+        saved = check_mapping("checkpoint part 'learner'", state.learner).get("networks", {})
+        check_names("checkpoint part 'learner.networks'", saved, agent.modules)
+        check_names("checkpoint part 'normalizer'", state.normalizer, agent.modules)
         parts = ({"actor": part["actor"]} for part in (saved, state.normalizer))
         actor.load_state_dict(join_networks({"actor": actor}, *parts)["actor"])
         return ActorPolicy(agent)

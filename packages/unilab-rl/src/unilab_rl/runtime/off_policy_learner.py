@@ -115,7 +115,8 @@ class OffPolicyLearner:
         Args:
             state: What `state` returned.
             episodes_continue: Whether the environment goes on in the middle of its episodes; if it starts new ones,
-                no window of the replay runs on into them.
+                no window of the replay runs on into them, returns for a scale of rewards start at 0, and noise that
+                belongs to an episode is redrawn.
             trained: Whether iterations lie behind the state.
 
         Raises:
@@ -125,15 +126,13 @@ class OffPolicyLearner:
             trained
         )  # a warm-up has no statistics of optimisers, a delayed actor has them later than the critic
         learner = state.learner
-        check_names(
-            "checkpoint part 'learner'", set(learner), {"networks", "updates", "stored_steps", "replay"}
-        )
+        check_names("checkpoint part 'learner'", learner, ("networks", "updates", "stored_steps", "replay"))
         networks = join_networks(self.agent.modules, learner["networks"], state.normalizer)
-        check_names("checkpoint part 'optimizer'", set(state.optimizer), set(self.agent.optimizers))
+        check_names("checkpoint part 'optimizer'", state.optimizer, self.agent.optimizers)
         for name, optimizer in self.agent.optimizers.items():
             check_optimizer(optimizer, state.optimizer[name], trained=False)
         updates, stored = (_count(name, learner[name]) for name in ("updates", "stored_steps"))
-        check_names("checkpoint part 'rng'", set(state.rng), {"agent", "source"})
+        check_names("checkpoint part 'rng'", state.rng, ("agent", "source"))
         check_generator_state("the agent's generator", self.agent.generator, state.rng["agent"])
         self._load_source_and_replay(state.rng["source"], learner["replay"])
         self._stored_steps = stored if learner["replay"] is not None else 0
@@ -145,6 +144,8 @@ class OffPolicyLearner:
         self.agent.updates = updates
         if not episodes_continue:
             self.replay.interrupt()
+            self.agent.episodes_restart()
+            self.source.episodes_restart()
 
     def policy(self) -> ActorPolicy:
         """Returns the deterministic policy for raw observations, which follows later iterations."""

@@ -18,12 +18,11 @@ from unilab_core import CapabilityError, ConfigError, EnvFactory, TorchEnvCfg
 from unilab_rl.runtime.collector_process import (
     CollectorMaker,
     CollectorTask,
-    Failure,
-    Report,
-    receive,
     run_collector,
 )
+from unilab_rl.runtime.heartbeat import HeartbeatWatch
 from unilab_rl.runtime.ingress import POLL_S, RingReader, TransitionRing
+from unilab_rl.runtime.reports import Failure, Inbox, Report
 from unilab_rl.runtime.sending import check_can_be_sent
 from unilab_rl.runtime.shared_memory import shared_zeros
 from unilab_rl.runtime.weights import SharedWeights, WeightPublisher
@@ -35,17 +34,23 @@ if TYPE_CHECKING:
     from unilab_rl.algorithms.config import OffPolicyCfg
     from unilab_rl.contracts.env import EnvProtocol
 
-__all__ = ["CollectorError", "SpawnedCollector"]
+__all__ = ["BEGIN_S", "STILL_S", "CollectorError", "SpawnedCollector"]
 
 _SLOTS = 8
 """Steps that the collector may be ahead: enough to bridge an update, and few, so that a recent policy acts."""
+
+STILL_S = 60.0
+"""Seconds without a heartbeat after which a collector counts as hung: far more than a step or a reset of all rows."""
+
+BEGIN_S = 300.0
+"""As `STILL_S`, before the first step: a scene is built and a backend may compile meanwhile, and nothing beats."""
 
 _CPU = torch.device("cpu")
 _FIRST_JOIN_S, _SECOND_JOIN_S = 5.0, 2.0
 
 
 class CollectorError(ChildProcessError):
-    """The process of a collector failed or died; the message holds its traceback, or how it ended."""
+    """The process of a collector failed died or hung; the message holds its traceback, or how it ended."""
 
 
 class SpawnedCollector:
@@ -63,6 +68,8 @@ class SpawnedCollector:
         factory: EnvFactory | None,
         *,
         seed: int,
+        still_s: float = STILL_S,
+        begin_s: float = BEGIN_S,
     ) -> None:
         """Checks what can be checked before a process is started.
 
@@ -73,6 +80,8 @@ class SpawnedCollector:
             agent: The learner's agent; what its explorer depends on is published.
             factory: Builds the environment over there.
             seed: As that of the agent.
+            still_s: Seconds of waiting without a heartbeat of the process after which it counts as hung.
+            begin_s: As `still_s`, before its first step.
 
         Raises:
             ConfigError: There is no factory, or something that would have to be sent can't be; names it.
@@ -108,6 +117,9 @@ class SpawnedCollector:
         self._stop = shared_zeros((1,), torch.int64)
         self._process: SpawnProcess | None = None
         self._pipe: Connection | None = None
+        self._inbox: Inbox | None = None
+        self._still_s, self._begin_s = still_s, begin_s
+        self._watch = HeartbeatWatch(2 * POLL_S)
         self._closed = False
         self._totals = TallyTotals()
         self._num_reports = self._occupancy = self._lag = 0
@@ -122,12 +134,13 @@ class SpawnedCollector:
         """Waits for the next step and returns it, (N, packed_width) on the learner's device.
 
         Raises:
-            CollectorError: The process failed or died.
+            CollectorError: The process failed, died, or has not moved for too long.
         """
         if self._closed:
             raise RuntimeError("SpawnedCollector.step: it is closed")
         if self._process is None:
             self._start()
+        self._watch.begin()
         self._receive_reports((self._reader.read + 1) // self._cfg.num_steps_per_env)
         packed, version = self._reader.get(self._check)
         self._occupancy += self._reader.occupancy
@@ -179,6 +192,17 @@ class SpawnedCollector:
         self._twin.load_state(state)
         self._state = self._twin.state()
 
+    def episodes_restart(self) -> None:
+        """Lets the collector begin with noise that was redrawn for new episodes.
+
+        Raises:
+            RuntimeError: The process is running already.
+        """
+        if self._process is not None:
+            raise RuntimeError("SpawnedCollector.episodes_restart: the process runs already")
+        self._twin.episodes_restart()
+        self._state = self._twin.state()
+
     def close(self) -> None:
         """Ends the process, if need be by force, and frees the shared memory; calling it again does nothing."""
         if self._closed:
@@ -194,7 +218,7 @@ class SpawnedCollector:
         finally:
             self._reader.close()
             del self._ring, self._reader, self._weights, self._publisher
-            self._process = self._pipe = None
+            self._process = self._pipe = self._inbox = None
 
     def _start(self) -> None:
         self._publisher.publish()
@@ -213,7 +237,7 @@ class SpawnedCollector:
             pipe=sending,
         )
         process = self._context.Process(target=run_collector, args=(task,), name="collector", daemon=True)
-        self._process, self._pipe = process, receiving
+        self._process, self._pipe, self._inbox = process, receiving, Inbox(receiving)
         self._begun = self._env.export_training_state()["step_counter"]
         # Ctrl-C reaches every process of a terminal. The parent alone decides what follows, so it is blocked over there
         # from the first moment on; one that comes meanwhile is delivered to the parent afterwards.
@@ -229,21 +253,23 @@ class SpawnedCollector:
         assert self._process is not None
         assert self._pipe is not None
         while self._num_reports < needed:
-            if wait([self._pipe, self._process.sentinel], timeout=POLL_S):
-                self._receive()
+            wait([self._pipe, self._process.sentinel], timeout=POLL_S)
+            self._check()
 
     def _check(self) -> None:
-        """Raises CollectorError where the process is not there any more, or has failed."""
-        assert self._process is not None
-        assert self._pipe is not None
-        if wait([self._pipe, self._process.sentinel], timeout=0):
-            self._receive()
+        """Takes in one message where there is one; never waits for it.
 
-    def _receive(self) -> None:
-        """Takes in one message, or raises CollectorError where there will be none."""
+        Raises:
+            CollectorError: The process is not there any more, has failed, or has not moved for too long.
+        """
         assert self._process is not None
-        assert self._pipe is not None
-        message = receive(self._pipe) if self._pipe.poll() else None
+        assert self._inbox is not None
+        # Asked first: what a process said before its end has arrived by then.
+        ended = bool(wait([self._process.sentinel], timeout=0))
+        try:
+            message = self._inbox.take()
+        except (EOFError, OSError):
+            message, ended = None, True
         if isinstance(message, Report):
             self._num_reports += 1
             self._totals += message.totals
@@ -252,12 +278,27 @@ class SpawnedCollector:
             self._env.import_training_state({"version": 1, "step_counter": counter})
         elif isinstance(message, Failure):
             raise CollectorError(f"the collector process failed: {message.error}\n{message.traceback}")
-        else:
+        elif ended:
             self._process.join(_FIRST_JOIN_S)
             raise CollectorError(
-                f"the collector process {_how_it_ended(self._process.exitcode)} after {self._reader.read} steps that "
-                "reached the learner"
+                f"the collector process {_how_it_ended(self._process.exitcode, self._reader.read)}"
             )
+        else:
+            self._check_moves()
+
+    def _check_moves(self) -> None:
+        """Ends a process that has not moved for too long, by force, and raises CollectorError."""
+        assert self._process is not None
+        limit = self._still_s if self._ring.written else self._begin_s
+        if self._watch.look(self._ring.beats) < limit:
+            return
+        pid = self._process.pid
+        self._process.kill()  # a stopped process heeds nothing else
+        self._process.join(_SECOND_JOIN_S)
+        raise CollectorError(
+            f"the collector process {pid} has not moved for {limit:g} s after {self._reader.read} steps that reached "
+            "the learner, and was ended: it was stopped, or a step of its environment hangs"
+        )
 
 
 @dataclass(frozen=True)
@@ -296,19 +337,22 @@ def _end(process: SpawnProcess) -> None:
     process.close()
 
 
-def _how_it_ended(exitcode: int | None) -> str:
+def _how_it_ended(exitcode: int | None, steps: int) -> str:
+    """Returns the rest of a sentence about a process from which `steps` steps have come."""
+    after = f"after {steps} steps that reached the learner"
     if exitcode is None:
-        return "closed its pipe and hangs"
+        return f"closed its pipe and hangs {after}"
     if exitcode >= 0:
+        # What an unguarded script does over there fails before anything could be sent.
         hint = (
             "; a script that starts training needs `if __name__ == '__main__':` around it"
-            if exitcode == 1
+            if exitcode == 1 and steps == 0
             else ""
         )
-        return f"ended with exit code {exitcode}{hint}, and without a word"
+        return f"ended with exit code {exitcode} and without a word {after}{hint}"
     name = signal.Signals(-exitcode).name
-    hint = ", as the system does where memory runs out" if -exitcode == signal.SIGKILL else ""
-    return f"was ended by {name}{hint},"
+    hint = ", as the system does where memory runs out," if -exitcode == signal.SIGKILL else ""
+    return f"was ended by {name}{hint} {after}"
 
 
 @contextmanager
