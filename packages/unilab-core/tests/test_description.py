@@ -106,6 +106,7 @@ def test_a_term_is_plain_data():
                 "settings": {"weight": 1.0},
                 "columns": ("upright",),
                 "reads": ("body:robot/base",),
+                "is_affine": False,
             },
         )
     }

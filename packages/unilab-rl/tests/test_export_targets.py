@@ -18,10 +18,9 @@ from unilab_core import (
 from unilab_rl.export.targets import UnknownTargetError, quantity_of, target_law
 
 INF = float("inf")
-EFFORT = "unilab_managers.mdp.actions.joint_actions:JointEffortActionCfg"
 
 
-def one_joint(settings, bounds, *, default=0.25, ctrl_range=(-0.5, 0.75), kp=20.0, func=EFFORT):
+def one_joint(settings, bounds, *, default=0.25, ctrl_range=(-0.5, 0.75), kp=20.0, is_affine=True):
     """The description of one joint `knee` with these settings and the bounds that an environment would work out."""
     return EnvDescription(
         step_dt=0.02,
@@ -30,7 +29,13 @@ def one_joint(settings, bounds, *, default=0.25, ctrl_range=(-0.5, 0.75), kp=20.
         actions=(ActionDescription("legs:knee", "robot/servo", "robot/knee", bounds),),
         joints=(JointDescription("robot/knee", "hinge", (default,), None),),
         actuators=(ActuatorDescription("robot/servo", "robot/knee", ctrl_range, kp, kp, 0.0),),
-        terms={"actions": (TermDescription("legs", func, settings=settings, columns=("legs:knee",)),)},
+        terms={
+            "actions": (
+                TermDescription(
+                    "legs", "f:Cfg", settings=settings, columns=("legs:knee",), is_affine=is_affine
+                ),
+            )
+        },
     )
 
 
@@ -123,22 +128,12 @@ def test_a_target_that_the_description_does_not_tell_is_refused_with_the_reason(
     assert "'legs'" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "func",
-    [
-        "robots.actions:SmoothActionCfg",
-        "robots.actions:JointEffortActionCfg",  # another one of that name
-        "unilab_managers.mdp.actions.joint_actions:JointRelativePositionActionCfg",
-        "",
-    ],
-)
-def test_a_term_that_is_not_known_to_be_affine_has_no_law_though_its_settings_and_bounds_agree(func):
+def test_a_term_that_does_not_say_it_is_affine_has_no_law_though_its_settings_and_bounds_agree():
     settings, bounds = {"scale": 0.5, "offset": 0.25, "clip": None}, (-1.5, 1.0)
     assert law_of(settings, bounds) == [0.5, 0.25, -0.5, 0.75]
-    with pytest.raises(UnknownTargetError, match="nobody knows that its target is") as caught:
-        law_of(settings, bounds, func=func)
-    assert f"'legs' is a {func}," in str(caught.value)
-    assert "known of JointPositionActionCfg, " in str(caught.value)
+    with pytest.raises(UnknownTargetError, match="does not say that its target is") as caught:
+        law_of(settings, bounds, is_affine=False)
+    assert "'legs' is a f:Cfg," in str(caught.value)
 
 
 def test_a_column_without_a_term_is_named():

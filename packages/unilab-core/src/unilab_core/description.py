@@ -32,6 +32,8 @@ class TermDescription:
         settings: What its manager does with it, as plain data: weight, mode, scale, clip, noise, delay, history ...
         columns: A label for each column that it makes (observations, commands) or drives (actions).
         reads: What it reads of the packet, as keys.
+        is_affine: Of an action term: whether each control that it gives is known to be the action times a number plus a
+            number, within limits, and nothing else.
     """
 
     name: str
@@ -40,6 +42,7 @@ class TermDescription:
     settings: Mapping[str, Any] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
+    is_affine: bool = False
 
 
 @dataclass(frozen=True)

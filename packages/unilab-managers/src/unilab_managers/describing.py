@@ -45,7 +45,10 @@ def describe_terms(
     columns = _by_term(actions.labels, ":")
     return {
         "observations": tuple(_observation_terms(cfg, managers["observations"], scene)),
-        "actions": tuple(_made_term(name, term, columns[name]) for name, term in cfg.actions.items()),
+        "actions": tuple(
+            replace(_made_term(name, term, columns[name]), is_affine=vars(type(term)).get("is_affine", False))
+            for name, term in cfg.actions.items()
+        ),
         "commands": tuple(_made_term(n, term, commands.labels()[n]) for n, term in cfg.commands.items()),
         **{
             kind: tuple(_bound_terms(getattr(cfg, kind), managers[kind], scene))

@@ -34,13 +34,15 @@ SOURCE = Source(
 _TERMS = (
     TermDescription(
         name="legs",
-        func="unilab_managers.mdp.actions.joint_actions:JointPositionActionCfg",
+        func="robots.actions:JointPositionActionCfg",
+        is_affine=True,
         settings={"scale": 0.5, "offset": "default", "clip": None, "delay_min_lag": 1, "delay_max_lag": 2},
         columns=("legs:hip",),
     ),
     TermDescription(
         name="drive",
-        func="unilab_managers.mdp.actions.joint_actions:JointEffortActionCfg",
+        func="robots.actions:JointEffortActionCfg",
+        is_affine=True,
         settings={"scale": {"wh.*": 2.0}, "offset": 0.0, "clip": (-1.0, 1.0)},
         columns=("drive:wheel",),
     ),

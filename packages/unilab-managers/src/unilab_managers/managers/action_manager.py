@@ -20,7 +20,15 @@ __all__ = ["ActionManager", "ActionTerm", "ActionTermCfg"]
 
 
 class ActionTermCfg(Cfg):
-    """Base of action configs; each makes its own term."""
+    """Base of action configs; each makes its own term.
+
+    Attributes:
+        is_affine: Whether the target of each joint is the action times a number plus a number, within limits, and
+            nothing else, so that whoever deploys a policy can work it out. It counts only in the class that says so:
+            one that is derived from it may do anything.
+    """
+
+    is_affine: ClassVar[bool] = False
 
     entity: str = "robot"
     """Name of the entity it drives."""

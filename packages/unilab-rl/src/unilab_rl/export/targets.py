@@ -17,17 +17,6 @@ __all__ = ["TargetLaw", "UnknownTargetError", "quantity_of", "target_law", "term
 
 _Limits = tuple[float | None, float | None]
 
-_ACTIONS = "unilab_managers.mdp.actions"
-# By name, for nothing that the settings or the bounds of a term say shows what its class does with an action: one that
-# is derived from these inherits their settings, and may do anything.
-_AFFINE = (
-    f"{_ACTIONS}.joint_actions:JointPositionActionCfg",
-    f"{_ACTIONS}.joint_actions:JointVelocityActionCfg",
-    f"{_ACTIONS}.joint_actions:JointEffortActionCfg",
-    f"{_ACTIONS}.dc_motor:DcMotorPositionActionCfg",
-    f"{_ACTIONS}.dc_motor:DcMotorEffortActionCfg",
-)
-
 
 class UnknownTargetError(ValueError):
     """The description doesn't tell what becomes of an action; says of which, and why."""
@@ -57,7 +46,7 @@ class TargetLaw:
 def target_law(description: EnvDescription) -> TargetLaw:
     """Returns how the environment makes targets of joints from actions.
 
-    It is known of the terms that are named in `_AFFINE`, and of no other, whatever its settings are.
+    It is known of the terms whose class says that it is affine, and of no other, whatever its settings are.
     A setting by joint is looked up by its pattern, `"default"` is the joint's default position, and what a setting
     leaves out is the actuator's range or the default of the term. Which of these it was the bounds tell, that the
     environment has worked out from what is in force: bounds = (clip - offset) / scale.
@@ -97,12 +86,11 @@ def _column(action: ActionDescription, description: EnvDescription) -> tuple[flo
     term = term_of(action, description)
     if term is None:
         raise UnknownTargetError(f"no action term of the environment describes the column {action.label!r}")
-    if term.func not in _AFFINE:
-        known = ", ".join(func.partition(":")[2] for func in _AFFINE)
+    if not term.is_affine:
         raise UnknownTargetError(
-            f"the action term {term.name!r} is a {term.func}, and of this nobody knows that its target is the action "
-            f"times a number plus a number; it is known of {known} of {_ACTIONS}, not of what is derived from them; "
-            "use one of these, or make the targets from the exported actions as the term does"
+            f"the action term {term.name!r} is a {term.func}, which does not say that its target is the action times a "
+            "number plus a number (`is_affine`, in the class itself: what is derived from one may do anything); make "
+            "the targets from the exported actions as the term does"
         )
     settings, joint = term.settings, action.label.removeprefix(f"{term.name}:")
     if not {"scale", "offset", "clip"} <= settings.keys():

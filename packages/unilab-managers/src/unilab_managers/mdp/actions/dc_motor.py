@@ -95,6 +95,8 @@ class DcMotorActionCfg(JointActionCfg):
 class DcMotorEffortActionCfg(DcMotorActionCfg):
     """Asks DC motors for an effort, N m or N: action x scale + offset. `clip` None: what the motor gives at most."""
 
+    is_affine: ClassVar[bool] = True
+
     offset: PerJoint = 0.0
     """One offset, or by joint (others keep 0)."""
 
@@ -109,6 +111,8 @@ class DcMotorPositionActionCfg(DcMotorActionCfg):
     The target is action x scale + offset as in `JointPositionActionCfg`, also where encoders read wrong. `clip` None:
     any target.
     """
+
+    is_affine: ClassVar[bool] = True
 
     stiffness: PerJoint
     """N m/rad or N/m; one, or by joint (each must be named)."""

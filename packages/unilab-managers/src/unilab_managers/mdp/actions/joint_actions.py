@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 import torch
 from pydantic import Field, model_validator
@@ -76,6 +76,8 @@ class JointPositionActionCfg(JointActionCfg):
     clip: the drive knows the joint by its encoder only.
     """
 
+    is_affine: ClassVar[bool] = True
+
     offset: Literal["default"] | PerJoint = "default"
     """`"default"`: the joint's default position, so that an action of 0 holds the default pose; one number for all; or
     by joint (others keep their default position)."""
@@ -99,6 +101,8 @@ class JointRelativePositionActionCfg(JointActionCfg):
 class JointVelocityActionCfg(JointActionCfg):
     """Sets targets of velocity actuators, m/s or rad/s."""
 
+    is_affine: ClassVar[bool] = True
+
     offset: PerJoint = 0.0
     """One offset, or by joint (others keep 0)."""
 
@@ -109,6 +113,8 @@ class JointVelocityActionCfg(JointActionCfg):
 
 class JointEffortActionCfg(JointActionCfg):
     """Drives motors: the control is a force or torque in units of the actuator's gain."""
+
+    is_affine: ClassVar[bool] = True
 
     offset: PerJoint = 0.0
     """One offset, or by joint (others keep 0)."""
