@@ -1,6 +1,8 @@
 """Makes the tests' own support module importable, here and in the processes that tests start."""
 
+import os
 import sys
+from multiprocessing.synchronize import SemLock
 from pathlib import Path
 from typing import Any
 
@@ -32,3 +34,29 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(evaluator, "make_env", make_env)
     return found
+
+
+@pytest.fixture
+def left_in_shared_memory(monkeypatch):
+    """Returns a function: the entries of /dev/shm that this process has made and that are still there.
+
+    Those of other processes are not counted: tests run beside each other.
+    """
+    made, make_name = [], SemLock._make_name
+
+    def noted():
+        made.append(make_name())
+        return made[-1]
+
+    monkeypatch.setattr(SemLock, "_make_name", staticmethod(noted))
+
+    def left():
+        assert made, "nothing was made, so nothing can be left"
+        own = {f"sem.{name.removeprefix('/')}" for name in made}
+        return {
+            entry.name
+            for entry in Path("/dev/shm").iterdir()
+            if entry.name in own or entry.name.startswith(f"torch_{os.getpid()}_")
+        }
+
+    return left

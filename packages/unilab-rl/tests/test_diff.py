@@ -126,7 +126,7 @@ def test_versions_and_threads_are_those_of_every_process_that_trained_the_run(tw
         [cell.strip() for cell in line.split("│")[1:4]] for line in out.splitlines() if line.startswith("│")
     ]
     assert ["version of torch", str(torch), f"{torch}, then 9.0"] in cells
-    assert ["version of mujoco", str(mujoco), "-"] in cells
+    assert ["version of mujoco", mujoco or "none", "-"] in cells
     assert ["threads: torch", str(threads), f"77, then {threads}"] in cells
     assert "resumed 2 times" in out
 

@@ -18,7 +18,6 @@ from unilab_rl.runtime.evaluator import learner_state
 from unilab_rl.runtime.spawned import CollectorError
 
 SLOTS = 8
-SHARED = Path("/dev/shm")
 pytestmark = pytest.mark.timeout(300)  # a process imports torch, which takes long where many do
 
 
@@ -39,8 +38,7 @@ def gone(pid):
     return False
 
 
-def test_the_process_collects_as_the_learner_would_and_follows_its_weights():
-    shared_before = set(os.listdir(SHARED))
+def test_the_process_collects_as_the_learner_would_and_follows_its_weights(left_in_shared_memory):
     env = ScriptedEnv()
     learner = make(env=env, num_steps_per_env=4)
     here = ECHO.make_learner(ScriptedEnv(), small(ECHO, num_steps_per_env=4), seed=0)
@@ -67,7 +65,7 @@ def test_the_process_collects_as_the_learner_would_and_follows_its_weights():
         learner.close()
     learner.close()
     assert gone(pid)
-    assert set(os.listdir(SHARED)) <= shared_before
+    assert left_in_shared_memory() == set()
     with pytest.raises(RuntimeError, match=r"SpawnedCollector.step: it is closed"):
         source.step()
 
@@ -123,8 +121,9 @@ def dying():
 
 
 @pytest.mark.usefixtures("dying")
-def test_a_killed_process_ends_the_run_with_its_cause_and_a_checkpoint_that_continues(tmp_path):
-    shared_before = set(os.listdir(SHARED))
+def test_a_killed_process_ends_the_run_with_its_cause_and_a_checkpoint_that_continues(
+    tmp_path, left_in_shared_memory
+):
     watcher = FirstCheckpoint()
     request = TrainRequest(task="scripted-dying", backend="scripted", seed=7, runs=tmp_path / "runs")
     with pytest.raises(
@@ -139,7 +138,7 @@ def test_a_killed_process_ends_the_run_with_its_cause_and_a_checkpoint_that_cont
     assert (held.iteration, held.env_steps, held.env_training_state["step_counter"]) == (2, 56, 14)
     assert held.env_state is None, "what the process held is lost, so a resume is warm"
     assert held.learner["replay"] is not None
-    assert set(os.listdir(SHARED)) <= shared_before
+    assert left_in_shared_memory() == set()
     again = make(save_interval=1000)
     again.load_state(learner_state(held), episodes_continue=False)
     assert again.agent.updates == 2 * (14 - 5)

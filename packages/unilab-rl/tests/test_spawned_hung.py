@@ -5,7 +5,6 @@ import os
 import re
 import signal
 from multiprocessing.connection import wait
-from pathlib import Path
 
 import pytest
 import torch
@@ -22,7 +21,6 @@ from unilab_rl.runtime.spawned import CollectorError, SpawnedCollector, _how_it_
 from unilab_rl.tally import TallyTotals
 
 SLOTS = 8
-SHARED = Path("/dev/shm")
 pytestmark = pytest.mark.timeout(120)  # a process imports torch, which takes long where many do
 
 
@@ -54,8 +52,7 @@ def gone(pid):
 @pytest.mark.parametrize(
     "num_steps_per_env", [pytest.param(1, id="report awaited"), pytest.param(1000, id="step awaited")]
 )
-def test_a_stopped_process_is_noticed_and_ended(num_steps_per_env):
-    shared_before = set(os.listdir(SHARED))
+def test_a_stopped_process_is_noticed_and_ended(num_steps_per_env, left_in_shared_memory):
     source = make(num_steps_per_env=num_steps_per_env, still_s=1.0)
     try:
         source.step()
@@ -72,7 +69,7 @@ def test_a_stopped_process_is_noticed_and_ended(num_steps_per_env):
         assert gone(pid), "by force, for a stopped process heeds nothing else"
     finally:
         source.close()
-    assert set(os.listdir(SHARED)) <= shared_before
+    assert left_in_shared_memory() == set()
 
 
 def test_a_step_that_hangs_is_noticed_and_the_process_ended():

@@ -32,7 +32,7 @@ def test_list_shows_every_task_and_imports_no_engine(cli: Cli):
     names = ["cartpole-balance", "cartpole-swingup", "velocity-flat-quadruped"]
     assert [task["name"] for task in found["tasks"]] == names
     assert found["backends"] == ["mujoco", "mujoco_warp"]
-    assert found["algorithms"] == ["ppo"]
+    assert found["algorithms"] == ["fast_sac", "fast_td3", "flash_sac", "ppo", "sac", "td3"]
 
 
 def test_training_reaches_95_percent_of_the_maximum_return(cli: Cli, tmp_path: Path):
