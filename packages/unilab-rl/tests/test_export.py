@@ -19,7 +19,7 @@ from unilab_rl.export.metadata import metadata
 from unilab_rl.export.observations import Spread, observed_spread
 from unilab_rl.export.parity import ParityError, check_parity
 from unilab_rl.export.policy_runner import PolicyRunner
-from unilab_rl.export.program import Program
+from unilab_rl.export.program import PolicyProgram
 from unilab_rl.export.targets import target_law
 from unilab_rl.export.torchscript import load_torchscript
 
@@ -138,7 +138,7 @@ def test_frames_of_a_history_have_the_scales_of_their_columns():
         TermDescription("obs/b", "f:b", settings={"scale": None}, columns=labels[4:]),
     )
     description = described(observations={"obs": labels}, units={}, terms={"observations": terms})
-    columns = metadata(SOURCE, description, None, "unknown", Program((), {}, "obs"))["observations"][
+    columns = metadata(SOURCE, description, None, "unknown", PolicyProgram((), {}, "obs"))["observations"][
         "columns"
     ]
     shown = [(column["term"], column["scale"], column["steps_ago"], column["unit"]) for column in columns]

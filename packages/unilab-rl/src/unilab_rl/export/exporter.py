@@ -24,7 +24,7 @@ from unilab_rl.export.lowering import lower
 from unilab_rl.export.metadata import Source, check_description, metadata
 from unilab_rl.export.observations import observed_spread
 from unilab_rl.export.parity import check_parity, runners
-from unilab_rl.export.program import OBS, Program
+from unilab_rl.export.program import OBS, PolicyProgram
 from unilab_rl.export.targets import TargetLaw, UnknownTargetError, target_law
 
 __all__ = ["FORMATS", "Exported", "Format", "export_policy", "require_export"]
@@ -126,7 +126,7 @@ def export_policy(
 def _write(
     folder: Path,
     module: torch.nn.Module,
-    program: Program,
+    program: PolicyProgram,
     law: TargetLaw | None,
     data: dict[str, Any],
     formats: Sequence[Format],

@@ -10,7 +10,7 @@ from torch.export.graph_signature import InputKind
 
 from unilab_core import CapabilityError
 from unilab_rl.export.lowered_operators import OPERATORS, SPLITS, Builder, Operand, Unsupported, split
-from unilab_rl.export.program import OBS, Program
+from unilab_rl.export.program import OBS, PolicyProgram
 
 __all__ = ["lower"]
 
@@ -18,7 +18,7 @@ _ASSERTION = torch.ops.aten._assert_tensor_metadata.default
 """What a trace puts in front of a conversion, to be sure at run time of what it saw; nothing comes of it."""
 
 
-def lower(module: torch.nn.Module, num_obs: int, num_actions: int) -> Program:
+def lower(module: torch.nn.Module, num_obs: int, num_actions: int) -> PolicyProgram:
     """Returns the operations of a network.
 
     What depends on no observation, such as the spread of a normaliser plus its epsilon, is computed here and is a
@@ -121,7 +121,7 @@ def _check_rows(node: torch.fx.Node) -> list[torch.Tensor]:
     return made
 
 
-def _finished(builder: Builder, found: list[Any], nodes: Any, num_actions: int) -> Program:  # noqa: ANN401
+def _finished(builder: Builder, found: list[Any], nodes: Any, num_actions: int) -> PolicyProgram:  # noqa: ANN401
     if len(found) != 1 or not isinstance(found[0], Operand):
         raise CapabilityError(
             f"the policy's network returns {len(found)} results of which "
@@ -132,4 +132,4 @@ def _finished(builder: Builder, found: list[Any], nodes: Any, num_actions: int) 
         raise CapabilityError(
             f"the policy's network returns {width} columns, expected the {num_actions} of the action"
         )
-    return Program(tuple(builder.steps), builder.weights, found[0].name)
+    return PolicyProgram(tuple(builder.steps), builder.weights, found[0].name)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from unilab_core import ActionDescription, ConfigError, EnvDescription, TermDescription
-from unilab_rl.export.program import OBS, Program
+from unilab_rl.export.program import OBS, PolicyProgram
 from unilab_rl.export.targets import TargetLaw, quantity_of, term_of
 
 __all__ = ["SCHEMA_VERSION", "Source", "check_description", "metadata"]
@@ -64,7 +64,7 @@ def metadata(
     description: EnvDescription,
     law: TargetLaw | None,
     no_targets: str | None,
-    program: Program,
+    program: PolicyProgram,
 ) -> dict[str, Any]:
     """Returns the content of `policy.json` without what is told of the files, as plain data.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from unilab_rl.export.program import OBS, Program, Step
+from unilab_rl.export.program import OBS, PolicyProgram, Step
 from unilab_rl.export.targets import TargetLaw
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class _Graph:
 
 
 def onnx_model(
-    program: Program, law: TargetLaw | None, num_obs: int, num_actions: int, properties: dict[str, str]
+    program: PolicyProgram, law: TargetLaw | None, num_obs: int, num_actions: int, properties: dict[str, str]
 ) -> onnx.ModelProto:
     """Returns the model, checked.
 

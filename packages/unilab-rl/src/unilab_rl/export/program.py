@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["OBS", "Program", "Step"]
+__all__ = ["OBS", "PolicyProgram", "Step"]
 
 OBS = "obs"
 """What the input is called."""
@@ -37,7 +37,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Program:
+class PolicyProgram:
     """Operations in the order in which they are done, on rows `obs` of shape (B, O).
 
     Attributes:
