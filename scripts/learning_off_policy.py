@@ -10,6 +10,8 @@ import json
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,36 @@ from learning import RESULTS, SEEDS, ScoreBar, metrics_of, unilab
 
 BAR = ScoreBar("cartpole-swingup", score=780.0, env_steps=200_000)
 """What every learner and seed must exceed, and by when: for all of them what was written down before the first run."""
-STEPS = {"sac": 80_000, "td3": 200_000, "fast_sac": 80_000, "fast_td3": 80_000, "flash_sac": 80_000}
+STEPS = {"sac": 120_000, "td3": 200_000, "fast_sac": 80_000, "fast_td3": 80_000, "flash_sac": 120_000}
 """How long each is trained: most solve it long before the bar's steps are used up."""
-COLLECTS_APART = ("learner.collectors=1",)
 SETTINGS = ("learner.eval_interval=10", "learner.eval_episodes=16", "sim.num_threads=1")
+
+
+@dataclass(frozen=True)
+class Training:
+    """One run to be made."""
+
+    algorithm: str
+    seed: int
+    collectors: int = 0
+    """How many processes collect for the learner; 0 if it does so itself."""
+
+    def train(self, folder: Path) -> Path:
+        """Trains in a folder below `folder` and returns the run."""
+        runs = folder / f"{self.algorithm}-{self.seed}-{self.collectors}"
+        runs.mkdir()
+        settings = (*SETTINGS, f"learner.collectors={self.collectors}")
+        sets = [part for setting in settings for part in ("--set", setting)]
+        chosen = ("--algo", self.algorithm, "--seed", str(self.seed), "--steps", str(STEPS[self.algorithm]))
+        unilab(runs, "train", BAR.task, *chosen, *sets, "--runs", str(runs))
+        (run,) = (path for path in (runs / BAR.task).iterdir() if path.is_dir() and not path.is_symlink())
+        return run
+
+
+def trainings(algorithms: Sequence[str], seeds: Sequence[int]) -> list[Training]:
+    """Returns every run that is to be made: each learner and seed, and SAC's first seed once more, collected apart."""
+    found = [Training(algorithm, seed) for algorithm in algorithms for seed in seeds]
+    return found + ([Training("sac", seeds[0], collectors=1)] if "sac" in algorithms else [])
 
 
 def curve_of(run: Path) -> list[dict[str, float]]:
@@ -59,21 +87,17 @@ def evidence_of(run: Path) -> dict[str, Any]:
     }
 
 
-def train(folder: Path, algorithm: str, seed: int, settings: Sequence[str] = ()) -> Path:
-    """Trains one seed below `folder` and returns its run."""
-    sets = [part for setting in (*SETTINGS, *settings) for part in ("--set", setting)]
-    budget = ("--steps", str(STEPS[algorithm]))
-    unilab(
-        folder,
-        *("train", BAR.task, "--algo", algorithm, "--seed", str(seed), *budget, *sets, "--runs", str(folder)),
-    )
-    return max((folder / BAR.task).iterdir(), key=lambda path: path.stat().st_mtime)
-
-
 def report(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns what is kept of all runs."""
     solved = {"score": BAR.score, "env_steps": BAR.env_steps}
     return {"task": BAR.task, "solved": solved, "settings": SETTINGS, "runs": list(runs)}
+
+
+def measure(training: Training, folder: Path) -> dict[str, Any]:
+    """Makes one run, says how it ended, and returns its evidence."""
+    found = evidence_of(training.train(folder))
+    print(f"{training}: {found['passed'] or 'FAILED'}", flush=True)
+    return found
 
 
 def main() -> int:
@@ -81,18 +105,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("algorithms", nargs="*", help="learners to measure; all by default")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="how many to train at a time, with one thread each"
+    )
     chosen = parser.parse_args()
     if unknown := sorted(set(chosen.algorithms) - set(STEPS)):
         parser.error(f"unknown learners {unknown}; known are {list(STEPS)}")
-    runs = []
-    with tempfile.TemporaryDirectory() as name:
-        for algorithm in chosen.algorithms or STEPS:
-            for seed in chosen.seeds:
-                runs.append(evidence_of(train(Path(name), algorithm, seed)))
-                print(f"{algorithm} seed {seed}: {runs[-1]['passed'] or 'FAILED'}", flush=True)
-        if "sac" in (chosen.algorithms or STEPS):
-            runs.append(evidence_of(train(Path(name), "sac", chosen.seeds[0], COLLECTS_APART)))
-            print(f"sac, collected in a process of its own: {runs[-1]['passed'] or 'FAILED'}", flush=True)
+    todo = trainings(chosen.algorithms or list(STEPS), chosen.seeds)
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(chosen.jobs) as pool:
+        runs = list(pool.map(lambda training: measure(training, Path(name)), todo))
     if not chosen.algorithms and chosen.seeds == SEEDS:  # a part is no evidence, and must not replace it
         (RESULTS / "off-policy.json").write_text(json.dumps(report(runs), indent=2) + "\n")
     return 1 if any(run["passed"] is None for run in runs) else 0

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,18 +11,10 @@ import pytest
 SCRIPTS = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
-def script():
-    sys.path.insert(0, str(SCRIPTS))
-    try:
-        spec = importlib.util.spec_from_file_location(
-            "learning_off_policy", SCRIPTS / "learning_off_policy.py"
-        )
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(SCRIPTS))
-    return module
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    return importlib.import_module("learning_off_policy")
 
 
 def _run(folder: Path, scores: dict[int, float]) -> Path:
@@ -61,3 +52,9 @@ def test_what_is_kept_can_be_written_as_json(script, tmp_path):
     kept = json.loads(json.dumps(script.report([script.evidence_of(_run(tmp_path, {8000: 0.9}))])))
     assert (kept["task"], kept["solved"]) == ("cartpole-swingup", {"score": 780.0, "env_steps": 200_000})
     assert [run["passed"]["score"] for run in kept["runs"]] == [900.0]
+
+
+def test_every_learner_and_seed_is_trained_and_sac_once_more_with_a_collector_apart(script):
+    todo = script.trainings(["sac", "td3"], [4, 7])
+    told = [(training.algorithm, training.seed, training.collectors) for training in todo]
+    assert told == [("sac", 4, 0), ("sac", 7, 0), ("td3", 4, 0), ("td3", 7, 0), ("sac", 4, 1)]

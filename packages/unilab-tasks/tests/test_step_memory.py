@@ -8,6 +8,7 @@ import tracemalloc
 from collections.abc import Mapping
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from unilab_core import make_env
 from unilab_managers import ManagerBasedRlEnv
@@ -22,8 +23,10 @@ def _make(num_envs: int, overrides: Mapping[str, object] | None = None) -> Manag
 
 def _storages() -> dict[int, int]:
     """Returns the bytes of every live CPU storage that Python can reach, by address."""
-    # By `type`: `isinstance` asks the object itself, and some of torch's own answer with a warning.
-    tensors = [item for item in gc.get_objects() if issubclass(type(item), torch.Tensor)]
+    # By `type`: `isinstance` asks the object itself, and some of torch's own answer with a warning. A fake tensor,
+    # which a tracer that ran before in this process may keep, has no memory to speak of, and no address.
+    found = [item for item in gc.get_objects() if issubclass(type(item), torch.Tensor)]
+    tensors = [item for item in found if not issubclass(type(item), FakeTensor)]
     return {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
 
 
