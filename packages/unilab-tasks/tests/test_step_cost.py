@@ -237,7 +237,7 @@ def test_what_packets_in_the_layout_of_a_cuda_target_cost_when_emulated_on_the_c
 ):
     for count in _steady_steps(64, CASES[case]):
         count.check(STAGED[case], record_property)
-        crossed = sum(n for (_, place), n in count.others.items() if "_Packet.to_" in place)
+        crossed = sum(n for (_, place), n in count.others.items() if "Packet.to_" in place)
         assert crossed == (4 if "push" in case else 2)
 
 

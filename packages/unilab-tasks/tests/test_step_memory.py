@@ -5,13 +5,16 @@ from __future__ import annotations
 import gc
 import sys
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from unilab_core import make_env
 from unilab_managers import ManagerBasedRlEnv
+
+_OTHERS: dict[int, torch.Tensor] = {}
+"""Tensors that a test has not made, by id."""
 
 
 def _make(num_envs: int, overrides: Mapping[str, object] | None = None) -> ManagerBasedRlEnv:
@@ -21,13 +24,23 @@ def _make(num_envs: int, overrides: Mapping[str, object] | None = None) -> Manag
     return env
 
 
+def _tensors() -> list[torch.Tensor]:
+    # By `type`: `isinstance` asks the object itself, and some of torch's own answer with a warning.
+    return [item for item in gc.get_objects() if issubclass(type(item), torch.Tensor)]
+
+
+@pytest.fixture(autouse=True)
+def _before() -> Iterator[None]:
+    """Keeps what lived before a test: a tracer of whoever ran before in this process leaves tensors without memory."""
+    _OTHERS.update({id(tensor): tensor for tensor in _tensors()})
+    yield
+    _OTHERS.clear()
+
+
 def _storages() -> dict[int, int]:
-    """Returns the bytes of every live CPU storage that Python can reach, by address."""
-    # By `type`: `isinstance` asks the object itself, and some of torch's own answer with a warning. A fake tensor,
-    # which a tracer that ran before in this process may keep, has no memory to speak of, and no address.
-    found = [item for item in gc.get_objects() if issubclass(type(item), torch.Tensor)]
-    tensors = [item for item in found if not issubclass(type(item), FakeTensor)]
-    return {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    """Returns the bytes of every CPU storage that a test has made and that Python can reach, by address."""
+    own = [tensor for tensor in _tensors() if id(tensor) not in _OTHERS]
+    return {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in own}
 
 
 def _collect() -> None:

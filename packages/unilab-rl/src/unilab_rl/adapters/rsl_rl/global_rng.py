@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from unilab_rl.state_parts import check_generator_state
+
 __all__ = ["BorrowedGlobalRng"]
 
 
@@ -44,10 +46,10 @@ class BorrowedGlobalRng:
         """
         if set(state) != {"cpu", "cuda"}:
             raise ValueError(f"the random state has {sorted(state)}, expected 'cpu' and 'cuda'")
-        cpu = _checked("cpu", "cpu", state["cpu"])
+        cpu = check_generator_state("the random state 'cpu'", "cpu", state["cpu"])
         cuda = self._state["cuda"]
         if self._cuda and state["cuda"] is not None:
-            cuda = _checked("cuda", f"cuda:{self._cuda[0]}", state["cuda"])
+            cuda = check_generator_state("the random state 'cuda'", f"cuda:{self._cuda[0]}", state["cuda"])
         self._state = {"cpu": cpu, "cuda": cuda}
 
     def _read(self) -> dict[str, torch.Tensor | None]:
@@ -59,14 +61,3 @@ class BorrowedGlobalRng:
         torch.set_rng_state(state["cpu"])
         if state["cuda"] is not None:
             torch.cuda.set_rng_state(state["cuda"], self._cuda[0])
-
-
-def _checked(name: str, device: str, value: object) -> torch.Tensor:
-    """Returns a copy of a generator's state that a generator of `device` accepts."""
-    if not isinstance(value, torch.Tensor) or value.dtype != torch.uint8:
-        raise ValueError(f"the random state {name!r} is {value!r:.40}, expected a uint8 tensor")
-    try:
-        torch.Generator(device).set_state(value)
-    except RuntimeError as error:
-        raise ValueError(f"the random state {name!r} can't be used: {error}") from error
-    return value.clone()
