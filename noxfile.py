@@ -46,6 +46,8 @@ for variable in [name for name in os.environ if name.startswith(("UV_", "PIP_"))
     del os.environ[variable]
 for variable in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
     os.environ.pop(variable, None)
+# Sessions start hundreds of processes that import torch: each would compile it anew if none could keep bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 nox.needs_version = ">=2025.10"
 nox.options.default_venv_backend = "uv"
@@ -315,7 +317,9 @@ def docs(session: nox.Session) -> None:
     shutil.rmtree(ROOT / "docs" / "_build", ignore_errors=True)
     shutil.rmtree(ROOT / "docs" / "api", ignore_errors=True)
     session.run(
-        "sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html", env=QUIET
+        *("sphinx-build", "-q", "-W", "--keep-going", "--jobs", "auto"),
+        *("-b", "html", "docs", "docs/_build/html"),
+        env=QUIET,
     )
     session.run("python", "scripts/check_docs.py", env=QUIET)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,7 @@ autodoc_default_options = {
     "show-inheritance": True,
     "member-order": "bysource",
 }
+autodoc_use_type_comments = False  # there are none; looking for them parses the source of every function
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 napoleon_numpy_docstring = False
@@ -71,6 +73,20 @@ def _as_restructured_text(
     lines[:] = _converted(lines)
 
 
+def _fold_other_branches(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """The sidebar unfolds the branch of its page only: all of it on each page takes the square of their number."""
+    if navigation := context.get("toctree"):
+        context["toctree"] = lambda **options: navigation(**options | {"collapse": True})
+
+
+def _import_the_heavy(app: Any) -> None:
+    """A build with several jobs reads pages in processes that are forked a few pages each: none imports torch anew."""
+    for name in ("unilab_rl.adapters.rsl_rl.ppo", "unisim.backends.mujoco_warp.backend"):
+        importlib.import_module(name)
+
+
 def setup(app: Any) -> None:
-    """Connects before napoleon, which has priority 500."""
+    """Connects before napoleon and the theme, which have priority 500."""
+    app.connect("builder-inited", _import_the_heavy)
     app.connect("autodoc-process-docstring", _as_restructured_text, priority=400)
+    app.connect("html-page-context", _fold_other_branches, priority=400)

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import entry_points
@@ -83,9 +84,9 @@ def _syntax_errors(page: Page, where: str) -> Iterator[str]:
                 yield f"{where}:{block.line + (error.lineno or 1) - 1}: {error.msg}"
 
 
-def _example_errors(page: Page, where: str) -> Iterator[str]:
+def _example_errors(page: Page, where: str) -> list[str]:
     if not any(block.language in {"python", "pycon"} for block in page.blocks):
-        return
+        return []
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
@@ -95,8 +96,7 @@ def _example_errors(page: Page, where: str) -> Iterator[str]:
             capture_output=True,
             text=True,
         )
-    if done.returncode:
-        yield f"{where}: its examples fail:\n{done.stdout}{done.stderr}".rstrip()
+    return [f"{where}: its examples fail:\n{done.stdout}{done.stderr}".rstrip()] if done.returncode else []
 
 
 # ---------------------------------------------------------------- commands
@@ -206,26 +206,34 @@ def _link_errors(page: Page, where: str, root: Path) -> Iterator[str]:
             yield f"{where}:{number}: {name or 'this page'} has no heading #{anchor}"
 
 
+def _page_errors(page: Page, where: str, root: Path, line: CommandLine) -> Iterator[str]:
+    yield from _syntax_errors(page, where)
+    yield from _link_errors(page, where, root)
+    yield from _test_errors(page, where, root)
+    yield from _command_errors(page, where, line)
+    if page.path == root / "docs" / "faults.md":
+        yield from _fault_errors(page, where, root)
+    if page.path == root / PAGE:
+        yield from Support(root).errors()
+    if page.path == root / term_table.PAGE:
+        yield from term_table.errors(root)
+
+
 def check(root: Path, line: CommandLine | None = None) -> Iterator[str]:
     """The errors of all pages; `line` is what `unilab` offers, by default what is installed."""
     line = line or CommandLine.installed()
     line = replace(line, tasks=line.tasks | _tasks_of_examples(root))
-    for page in pages(root):
-        where = Workspace(root).relative(page.path)
-        syntax = list(_syntax_errors(page, where))
-        yield from syntax
-        yield from _link_errors(page, where, root)
-        yield from _test_errors(page, where, root)
-        yield from _command_errors(page, where, line)
-        if page.path.parent == root / "docs":
-            if page.path.name == "faults.md":
-                yield from _fault_errors(page, where, root)
-            if page.path == root / PAGE:
-                yield from Support(root).errors()
-            if page.path == root / term_table.PAGE:
-                yield from term_table.errors(root)
-            if not syntax:
-                yield from _example_errors(page, where)
+    found = [(page, Workspace(root).relative(page.path)) for page in pages(root)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # which waits for processes of one thread each
+        examples = {
+            page.path: pool.submit(_example_errors, page, where)
+            for page, where in found
+            if page.path.parent == root / "docs" and not any(_syntax_errors(page, where))
+        }
+        for page, where in found:
+            yield from _page_errors(page, where, root, line)
+            if page.path in examples:
+                yield from examples[page.path].result()
 
 
 if __name__ == "__main__":

@@ -87,6 +87,21 @@ def test_a_failure_shows_the_line_of_the_page(tree):
     assert found.endswith("ValueError: wrong")
 
 
+def test_what_is_wrong_with_several_pages_is_said_page_by_page(tree):
+    for name in "abc":
+        text = f"[gone]({name}/gone.md)\n\n```python\nraise ValueError('{name} is wrong')\n```\n"
+        tree.write(f"docs/{name}.md", text)
+    last_lines = [error.splitlines()[-1] for error in check(tree.root, LINE)]
+    assert last_lines == [
+        "docs/a.md:1: the link a/gone.md leads nowhere",
+        "ValueError: a is wrong",
+        "docs/b.md:1: the link b/gone.md leads nowhere",
+        "ValueError: b is wrong",
+        "docs/c.md:1: the link c/gone.md leads nowhere",
+        "ValueError: c is wrong",
+    ]
+
+
 def test_a_doctest_that_prints_something_else_fails_with_its_line(tree):
     (found,) = errors(tree, "```python\none = 1\n```\n\n```pycon\n>>> one\n1\n>>> one + 1\n3\n```\n")
     assert 'guide.md", line 8' in found

@@ -9,6 +9,7 @@ from rl_support import CountingCfg, ScriptedEnv, ScriptedEnvCfg, python
 
 from unilab_core import ConfigError, NonFiniteError
 from unilab_rl import get_algorithm, list_algorithms, load_checkpoint, save_checkpoint
+from unilab_rl.checkpoint import load_checkpoint_with_replay
 from unilab_rl.runtime.evaluator import learner_state
 
 SUPPORT = Path(__file__).parent / "support"
@@ -112,7 +113,7 @@ def test_a_new_process_goes_on_from_a_file_bit_for_bit(tmp_path):
         _, errors = process.communicate(timeout=100)
     assert process.returncode == 0, errors
     for name, whole in expected.items():
-        got = load_checkpoint(tmp_path / f"{name}-resumed.pt")
+        got = load_checkpoint_with_replay(tmp_path / f"{name}-resumed.pt")
         assert differences(learner_state(got), learner_state(whole)) == []
         for path, group in leaves(whole.env_state).items():
             assert torch.equal(leaves(got.env_state)[path], group), path

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from off_policy_support import ALGORITHMS, differences, echo, small
+from off_policy_support import ALGORITHMS, differences, echo, small, with_copied_replay
 from rl_support import ScriptedEnv, ScriptedEnvCfg
 
 from unilab_core import EnvFactory
+from unilab_rl.replay_file import ReplayFile
 
 SUPPORT = Path(__file__).parent / "support"
 
@@ -25,8 +26,11 @@ def spoil(part, **changes):
         (spoil("learner", stored_steps=2.0), "stored_steps is 2.0, expected a count"),
         (spoil("learner", replays=1), "'learner' has the unknown entry 'replays'.*'replay'"),
         (spoil("learner", networks={}), "'learner' lacks .'actor'."),
-        (spoil("learner", replay={"rows": 1}), "replay state: lacks"),
-        (spoil("learner", replay=3), "the replay's state is a int, expected a dict"),
+        (spoil("learner", replay=ReplayFile({"rows": 1})), "replay state: lacks"),
+        (
+            spoil("learner", replay={"format": "unilab-rl-replay/1", "sha256": "0"}),
+            "the replay is a dict, expected its contents; read the checkpoint together with its replay",
+        ),
         (spoil("optimizer", critic={}), "'optimizer' has the unknown entry 'critic'"),
         (spoil("rng", agent=torch.zeros(2)), "the agent's generator is tensor.*expected a uint8 tensor"),
         (spoil("rng", source=None), "the source's state is a NoneType, expected a dict"),
@@ -62,10 +66,11 @@ def at(path, value):
         part, *inner = path
         if not inner:
             return replace(state, **{part: value})
-        state = copy.deepcopy(state)
+        state = copy.deepcopy(replace(state, learner=with_copied_replay(state.learner)))
         held = getattr(state, part)
         for key in inner[:-1]:
             held = held[key]
+            held = held.contents if isinstance(held, ReplayFile) else held
         held[inner[-1]] = value
         return state
 

@@ -3,15 +3,18 @@
 import hashlib
 import json
 import os
-import signal
 
 import pytest
 import torch
-from replay_support import Stream, equal, every_window, make_replay, same
-from rl_support import python
+from replay_support import Stream, contents, equal, every_window, make_replay, same
 
-from unilab_rl.replay import ReplayFileError
-from unilab_rl.replay import files as files_module
+from unilab_rl import replay_file
+from unilab_rl.replay_file import (
+    DamagedReplayFileError,
+    ReplayFileError,
+    read_replay_file,
+    write_replay_file,
+)
 
 SCRIPT = (
     *[("go", "go"), ("go", "truncated"), ("refused", "go"), ("go", "terminated"), ("go", "go")] * 3,
@@ -31,12 +34,20 @@ def batches(replay, count=4):
 
 
 def through_state(replay, other, folder):
-    torch.save(replay.state(), folder / "state.pt")
+    torch.save(contents(replay), folder / "state.pt")
     other.load_state(torch.load(folder / "state.pt", weights_only=True))
 
 
+def save(replay, path):
+    return write_replay_file(path, replay.mark().restore())
+
+
+def load(replay, path, digest):
+    replay.load_state(read_replay_file(path, digest=digest).restore())
+
+
 def through_file(replay, other, folder):
-    other.load(folder / "replay.bin", digest=replay.save(folder / "replay.bin"))
+    load(other, folder / "replay.bin", save(replay, folder / "replay.bin"))
 
 
 @pytest.mark.parametrize("through", [through_state, through_file])
@@ -47,7 +58,7 @@ def test_qa_088_a_resumed_replay_goes_on_bit_for_bit(tmp_path, through, steps):
     batches(replay, 1)
     resumed = played(len(SCRIPT) - 2, seed=9).replay  # what it held before is gone
     through(replay, resumed, tmp_path)
-    assert equal(resumed.state(), replay.state())
+    assert equal(contents(resumed), contents(replay))
     assert every_window(resumed) == every_window(replay)
     assert same(batches(resumed), batches(replay))
     # Open windows go on too: the same next steps give the same.
@@ -60,29 +71,26 @@ def test_qa_088_a_resumed_replay_goes_on_bit_for_bit(tmp_path, through, steps):
             replay.add_rows(recorded[0])
             resumed.add_rows(recorded[0])
         assert same(batches(resumed), batches(replay))
-    assert equal(resumed.state(), replay.state())
+    assert equal(contents(resumed), contents(replay))
 
 
-def test_a_state_is_a_copy_and_holds_only_the_slots_that_were_used():
+def test_contents_are_views_and_hold_only_the_slots_that_were_used():
     stream = played(2)
-    state = stream.replay.state()
+    state = stream.replay.mark().restore()
     assert state["rows"].shape == (2, 3, 6)
-    before = {name: value.clone() for name, value in state.items() if isinstance(value, torch.Tensor)}
-    stream.add(["go", "go"])
-    stream.replay.sample(4)
-    assert all(torch.equal(state[name], value) for name, value in before.items())
+    assert state["rows"].data_ptr() == stream.replay._rows.data_ptr()
 
 
 def test_windows_of_another_length_can_be_drawn_from_a_loaded_state():
     replay = played().replay
     other = make_replay(2, 6, n_step=1, gamma=0.25)
-    other.load_state(replay.state())
+    other.load_state(contents(replay))
     assert len(other) == len(replay)
     assert {window.num_steps for window in every_window(other)} == {1}
 
 
 def test_the_state_of_another_kind_of_generator_leaves_the_own_one_as_it_was_seeded():
-    state = played().replay.state()
+    state = contents(played().replay)
     state["generator"] = {"device": "cuda", "state": torch.zeros(16, dtype=torch.uint8)}
     resumed, seeded = make_replay(2, 6, seed=5), make_replay(2, 6, seed=5)
     resumed.load_state(state)
@@ -140,13 +148,13 @@ def change(**changes):
     ],
 )
 def test_a_state_that_doesnt_fit_is_refused_and_changes_nothing(damage, message):
-    state = played().replay.state()
+    state = contents(played().replay)
     damage(state)
     replay = played(4, seed=2).replay
-    before = replay.state()
+    before = contents(replay)
     with pytest.raises(ValueError, match=f"replay state: .*{message}"):
         replay.load_state(state)
-    assert equal(replay.state(), before)
+    assert equal(contents(replay), before)
 
 
 def only_row(**changes):
@@ -187,7 +195,7 @@ def test_contents_that_contradict_each_other_are_refused_and_nothing_changes(dam
     for _ in range(2):
         stream.add(["go", "go"])
     stream.replay.sample(1)
-    state = stream.replay.state()
+    state = contents(stream.replay)
     # One slot more than was written, so that there is one that nothing names.
     for name in ("rows", "codes", "order"):
         state[name] = torch.cat([state[name], torch.zeros_like(state[name][:, :1])], dim=1)
@@ -195,23 +203,23 @@ def test_contents_that_contradict_each_other_are_refused_and_nothing_changes(dam
     make_replay(2, 6).load_state(state)  # without damage it fits
     damage(state)
     replay = played(4, seed=2).replay
-    before = replay.state()
+    before = contents(replay)
     with pytest.raises(ValueError, match=f"replay state: .*{message}"):
         replay.load_state(state)
-    assert equal(replay.state(), before)
+    assert equal(contents(replay), before)
 
 
 def test_nothing_was_reached_where_nothing_was_ever_stored():
     stream = Stream(make_replay(2, 6))
     stream.add(["refused", "refused"])
-    state = stream.replay.state()
+    state = contents(stream.replay)
     make_replay(2, 6).load_state(state)
     with pytest.raises(ValueError, match="reached is 1, expected at most the 0 transitions that were stored"):
         make_replay(2, 6).load_state(state | {"reached": 1})
 
 
 def test_heads_of_a_row_that_lost_its_newest_transition_are_refused():
-    state = played(2).replay.state()
+    state = contents(played(2).replay)
     state["first"][0], state["codes"][0] = state["pushed"][0], 0
     with pytest.raises(ValueError, match="heads, counts or slots contradict each other"):
         make_replay(2, 6).load_state(state)
@@ -225,95 +233,107 @@ def test_what_is_no_state_is_refused():
 def test_saving_leaves_one_file_whatever_was_there(tmp_path):
     path = tmp_path / "replay.bin"
     path.write_text("old")
-    first = played(4).replay.save(path)
-    second = played().replay.save(path)
+    first = save(played(4).replay, path)
+    second = save(played().replay, path)
     assert first != second
     assert [each.name for each in tmp_path.iterdir()] == ["replay.bin"]
-    make_replay(2, 6).load(path)
+    load(make_replay(2, 6), path, second)
 
 
 def test_large_tensors_are_written_in_pieces(tmp_path, monkeypatch):
     replay = played().replay
-    whole = replay.save(tmp_path / "whole.bin")
-    monkeypatch.setattr(files_module, "_CHUNK", 20)
-    assert replay.save(tmp_path / "pieces.bin") == whole
+    whole = save(replay, tmp_path / "whole.bin")
+    pieces = []
+    bytes_of = replay_file._bytes_of
+    monkeypatch.setattr(replay_file, "_bytes_of", lambda piece: pieces.append(piece) or bytes_of(piece))
+    # Rows of 168 bytes, slots of 24: pieces of two rows or more, of a slot or more, and of less than a slot.
+    for chunk in (400, 50, 20):
+        monkeypatch.setattr(replay_file, "_CHUNK", chunk)
+        pieces.clear()
+        assert save(replay, tmp_path / "pieces.bin") == whole
+        assert max(piece.numel() * piece.itemsize for piece in pieces) <= chunk
     other = make_replay(2, 6)
-    other.load(tmp_path / "pieces.bin", digest=whole)
-    assert equal(other.state(), replay.state())
+    load(other, tmp_path / "pieces.bin", whole)
+    assert equal(contents(other), contents(replay))
 
 
 def test_loading_leaves_the_file_as_it_is_and_the_replay_independent_of_it(tmp_path):
     path = tmp_path / "replay.bin"
-    played().replay.save(path)
+    digest = save(played().replay, path)
     content = path.read_bytes()
     path.chmod(0o400)
     stream = played()
-    stream.replay.load(path)
+    load(stream.replay, path, digest)
     path.unlink()
     for kinds in SCRIPT:
         stream.add(kinds)
     stream.replay.sample(100)
-    played().replay.save(path)
+    save(played().replay, path)
     assert path.read_bytes() == content
 
 
-def refused(path, message, **settings):
-    replay = played(4, seed=2).replay
-    before = replay.state()
-    with pytest.raises(ReplayFileError, match=message) as caught:
-        replay.load(path, **settings)
+def refused(path, message, *, digest="", error=DamagedReplayFileError):
+    with pytest.raises(error, match=message) as caught:
+        read_replay_file(path, digest=digest)
+    assert type(caught.value) is error
     assert str(caught.value).startswith(f"{path}: ")
-    assert equal(replay.state(), before)
 
 
 def test_a_missing_empty_or_foreign_file_is_refused_with_its_name(tmp_path):
     path = tmp_path / "replay.bin"
-    refused(path, "no such replay file; use that of an older checkpoint")
+    refused(path, "no such replay file")
     path.touch()
     refused(path, "cut off after 0 bytes")
     path.write_bytes(b"unilab-rl")
     refused(path, "cut off after 9 bytes")
     path.write_bytes(b"PK\x03\x04" * 100)
     refused(path, "written by something else, not a replay file of unilab-rl")
+
+
+def test_a_file_of_a_newer_format_is_not_called_damaged(tmp_path):
+    path = tmp_path / "replay.bin"
     path.write_bytes(b"unilab-rl-replay/2\n" + bytes(100))
-    refused(path, "has format 'unilab-rl-replay/2', this version reads 'unilab-rl-replay/1'; use the version")
+    refused(
+        path,
+        "has format 'unilab-rl-replay/2', this version reads 'unilab-rl-replay/1'; use the version",
+        error=ReplayFileError,
+    )
 
 
 def test_a_file_cut_anywhere_is_refused(tmp_path):
     path = tmp_path / "replay.bin"
-    played().replay.save(path)
+    digest = save(played().replay, path)
     content = path.read_bytes()
     for keep in (*range(1, 60), *range(60, len(content), 97), len(content) - 1):
         path.write_bytes(content[:keep])
-        with pytest.raises(ReplayFileError, match="cut off"):
-            make_replay(2, 6).load(path)
+        refused(path, "cut off", digest=digest)
     path.write_bytes(content + b"\0")
-    refused(path, f"cut off, or damaged: {len(content) + 1} bytes, expected {len(content)}")
+    refused(path, f"cut off, or damaged: {len(content) + 1} bytes, expected {len(content)}", digest=digest)
 
 
 def test_a_file_with_one_bit_flipped_anywhere_is_refused(tmp_path):
     path = tmp_path / "replay.bin"
-    played().replay.save(path)
+    digest = save(played().replay, path)
     content = path.read_bytes()
     for place in (*range(0, 1200), *range(1200, len(content), 101), len(content) - 1):
         damaged = bytearray(content)
         damaged[place] ^= 1 << place % 8
         path.write_bytes(damaged)
         with pytest.raises(ReplayFileError):
-            make_replay(2, 6).load(path)
+            read_replay_file(path, digest=digest)
 
 
 def test_the_file_of_another_checkpoint_is_refused(tmp_path):
     path = tmp_path / "replay.bin"
-    digest = played(5).replay.save(path)
-    played().replay.save(path)
+    digest = save(played(5).replay, path)
+    save(played().replay, path)
     refused(path, f"of another checkpoint, its SHA-256 is .*, expected {digest}", digest=digest)
 
 
 def test_a_file_of_another_replay_is_refused_with_what_differs(tmp_path):
-    path = tmp_path / "replay.bin"
-    make_replay(2, 7).save(path)
-    refused(path, "replay state: capacity is 7, expected 6")
+    digest = save(make_replay(2, 7), tmp_path / "replay.bin")
+    with pytest.raises(ValueError, match="replay state: capacity is 7, expected 6"):
+        load(make_replay(2, 6), tmp_path / "replay.bin", digest)
 
 
 def signed(header, payload=b""):
@@ -339,19 +359,31 @@ def signed(header, payload=b""):
             signed({"state": {}, "sections": [{"name": "a", "dtype": "object", "shape": [1]}]}),
             "damaged, its header is none",
         ),
-        (signed({"state": [], "sections": []}), "replay state: is a list, expected a dict"),
-        (signed({"state": {"version": 1}, "sections": []}), "replay state: lacks"),
     ],
 )
 def test_a_file_that_was_made_to_deceive_is_refused(tmp_path, content, message):
     path = tmp_path / "replay.bin"
     path.write_bytes(content)
-    refused(path, message)
+    refused(path, message, digest=hashlib.sha256(content[:-32]).hexdigest())
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [([], "replay state: is a list, expected a dict"), ({"version": 1}, "replay state: lacks")],
+)
+def test_contents_that_were_made_to_deceive_are_refused(tmp_path, state, message):
+    content = signed({"state": state, "sections": []})
+    (tmp_path / "replay.bin").write_bytes(content)
+    replay = played(4, seed=2).replay
+    before = contents(replay)
+    with pytest.raises(ValueError, match=message):
+        load(replay, tmp_path / "replay.bin", hashlib.sha256(content[:-32]).hexdigest())
+    assert equal(contents(replay), before)
 
 
 def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
     path = tmp_path / "replay.bin"
-    played(4).replay.save(path)
+    save(played(4).replay, path)
     content = path.read_bytes()
 
     def full(descriptor):
@@ -359,28 +391,6 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch)
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        played().replay.save(path)
+        save(played().replay, path)
     assert [each.name for each in tmp_path.iterdir()] == ["replay.bin"]
     assert path.read_bytes() == content
-
-
-def test_qa_086_a_kill_before_renaming_leaves_the_old_file_loadable(tmp_path):
-    path = tmp_path / "replay.bin"
-    digest = played().replay.save(path)
-    program = (
-        "import os, signal, sys\n"
-        "from pathlib import Path\n"
-        "from unilab_rl.replay import Replay\n"
-        "replay = Replay(2, 6, {'obs': 2, 'critic': 1}, 2, n_step=3, gamma=0.5, device='cpu', seed=1)\n"
-        "replay.load(Path(sys.argv[1]), digest=sys.argv[2])\n"
-        "os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "replay.interrupt()\n"
-        "replay.save(Path(sys.argv[1]))\n"
-    )
-    process = python("-c", program, str(path), digest)
-    _, errors = process.communicate()
-    assert process.returncode == -signal.SIGKILL, errors
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["replay.bin", "replay.bin.tmp"]
-    resumed = make_replay(2, 6, n_step=3)
-    resumed.load(path, digest=digest)
-    assert equal(resumed.state(), played().replay.state())

@@ -12,7 +12,8 @@ from off_policy_support import ECHO, DyingCfg, small, unpack
 from rl_support import ScriptedEnv, ScriptedEnvCfg, python
 
 from unilab_core import CapabilityError, ConfigError, EnvFactory, TaskSpec, list_tasks, register_task
-from unilab_rl import BudgetCfg, TrainRequest, Watcher, load_checkpoint, register_algorithm, train
+from unilab_rl import BudgetCfg, TrainRequest, Watcher, register_algorithm, train
+from unilab_rl.checkpoint import load_checkpoint_with_replay
 from unilab_rl.runtime import spawned
 from unilab_rl.runtime.evaluator import learner_state
 from unilab_rl.runtime.spawned import CollectorError
@@ -134,7 +135,7 @@ def test_a_killed_process_ends_the_run_with_its_cause_and_a_checkpoint_that_cont
     (note,) = caught.value.__notes__
     assert note.startswith("iteration 2 is saved in ")
     file = Path(note.removeprefix("iteration 2 is saved in "))
-    held = load_checkpoint(file)
+    held = load_checkpoint_with_replay(file)
     assert (held.iteration, held.env_steps, held.env_training_state["step_counter"]) == (2, 56, 14)
     assert held.env_state is None, "what the process held is lost, so a resume is warm"
     assert held.learner["replay"] is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from unisim_support import fake_plan, reset_rows, rows_mask, write_rows
+from unisim_support import calls_of_two_rows, fake_plan, reset_rows, rows_mask, write_rows
 
 from unisim import (
     CapabilityError,
@@ -157,30 +157,7 @@ def test_a_backend_needs_a_row():
         FakeBackend(LAYOUT, 0)
 
 
-EMPTY = torch.zeros(0, dtype=torch.int64)
-
-
-@pytest.mark.parametrize(
-    ("call", "arguments"),
-    [
-        ("tensor_execution", ()),
-        ("get_tensor_capabilities", ()),
-        ("get_runtime_diagnostics", ()),
-        ("get_state_views", ()),
-        ("get_sensor_view", ("imu",)),
-        ("step_tensor", (torch.zeros(2, 1),)),
-        ("prepare_step", (1,)),
-        ("apply_reset", (rows_mask([], 2), ResetPayload(EMPTY))),
-        ("write_rows", (rows_mask([], 2), ResetPayload(EMPTY))),
-        ("set_state_tensor", (EMPTY, torch.zeros(0, 2), torch.zeros(0, 2))),
-        ("bad_rows", ()),
-        ("snapshot", ()),
-        ("restore", (None,)),
-        ("render", (0,)),
-        ("export_model", (0,)),
-        ("compile_host_bridge_io", (HostBridgeSpec(),)),
-    ],
-)
+@pytest.mark.parametrize(("call", "arguments"), calls_of_two_rows(2))
 def test_every_call_after_close_raises(call, arguments):
     fake = backend()
     fake.close()

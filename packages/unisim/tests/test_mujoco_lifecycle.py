@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from unisim_support import hopper, pendulum, rows_mask
+from unisim_support import calls_of_two_rows, hopper, pendulum
 
 from unisim import (
     CapabilityError,
     EntityCfg,
     HostBridgeSpec,
-    ResetPayload,
     SceneCfg,
     SimCfg,
     TensorExecution,
@@ -128,30 +127,7 @@ def test_a_model_without_joints_or_actuators_steps(simulate):
     backend.close()
 
 
-EMPTY = torch.zeros(0, dtype=torch.int64)
-
-
-@pytest.mark.parametrize(
-    ("call", "arguments"),
-    [
-        ("tensor_execution", ()),
-        ("get_tensor_capabilities", ()),
-        ("get_runtime_diagnostics", ()),
-        ("get_state_views", ()),
-        ("get_sensor_view", ("imu",)),
-        ("step_tensor", (torch.zeros(2, 1),)),
-        ("prepare_step", (1,)),
-        ("apply_reset", (rows_mask([], 2), ResetPayload(EMPTY))),
-        ("write_rows", (rows_mask([], 2), ResetPayload(EMPTY))),
-        ("set_state_tensor", (EMPTY, torch.zeros(0, 1), torch.zeros(0, 1))),
-        ("bad_rows", ()),
-        ("compile_host_bridge_io", (HostBridgeSpec(),)),
-        ("snapshot", ()),
-        ("restore", ({},)),
-        ("render", (0,)),
-        ("export_model", (0,)),
-    ],
-)
+@pytest.mark.parametrize(("call", "arguments"), calls_of_two_rows(1))
 def test_every_call_after_close_raises(simulate, call, arguments):
     backend = simulate(pendulum, 2)
     backend.close()

@@ -127,10 +127,14 @@ class Watch(TorchDispatchMode):
             self.crossings[(name, to)] += 1
 
 
+PLAN = ("unisim.transfer", "unisim.packet_storage")
+"""Where the plan is, and its packets."""
+
+
 def called_by(function: str) -> bool:
     frame = sys._getframe()
     while frame is not None:
-        if frame.f_code.co_name == function and frame.f_globals.get("__name__") == "unisim.transfer":
+        if frame.f_code.co_name == function and frame.f_globals.get("__name__") in PLAN:
             return True
         frame = frame.f_back
     return False

@@ -10,6 +10,7 @@ from unilab_core.contacts import ContactHandle, FoundContacts
 from unilab_core.entity_cfg import Index, SceneEntityCfg, chosen_columns, column_index, own_elements
 from unilab_core.field_parts import FieldParts
 from unilab_core.io import BackendIO
+from unilab_core.joint_start import JointStarts
 from unilab_core.kept_reads import KeptReads, Source
 from unilab_core.reads import BodyHandle
 from unilab_core.root_state import RootState, free_joint
@@ -49,27 +50,22 @@ class EntityData:
         self._names = names
         self._sensors = model.sensors
         self._contacts = [sensor for sensor in model.sensors if sensor.contact is not None]
-        starts_q, starts_v = [j.qpos_start for j in joints], [j.qvel_start for j in joints]
-        self._joint_q = torch.tensor(starts_q, dtype=torch.int64, device=device)
-        self._joint_v = torch.tensor(starts_v, dtype=torch.int64, device=device)
-        self._read_q = column_index(starts_q, device)
-        self._read_v = column_index(starts_v, device)
+        n, starts = len(staging.qpos), ([j.qpos_start for j in joints], [j.qvel_start for j in joints])
+        self._joint_q, self._joint_v = (torch.tensor(s, dtype=torch.int64, device=device) for s in starts)
+        self._read_q, self._read_v = (column_index(s, device) for s in starts)
         self._own = own_elements(layout, model, device)
         self._parts = FieldParts(self._own, layout.name)
         self._kept = KeptReads(io, staging)
         self._handles: dict[tuple[str, SceneEntityCfg], BodyHandle] = {}
-        n = staging.qpos.shape[0]
         body = BodyHandle(self._derived, [f"body:{layout.root_body}"], self._kept)
         down = torch.tensor([0.0, 0.0, -1.0], device=device).expand(n, -1)
         self._root = RootState(free_joint(layout, model), self._columns_of, body, self._kept, down)
-        default_q = torch.tensor(model.default_qpos, dtype=torch.float32, device=device)
-        default_v = torch.tensor(model.default_qvel, dtype=torch.float32, device=device)
-        limits = torch.tensor([j.limits for j in joints], dtype=torch.float32, device=device).reshape(-1, 2)
-        self.default_joint_pos = default_q[self._joint_q].expand(n, -1)
+        self.joint_starts = JointStarts(model, joints, device)
+        self.default_joint_pos = self.joint_starts.all.pos.expand(n, -1)
         """(N, J) m or rad: the positions every reset starts from."""
-        self.default_joint_vel = default_v[self._joint_v].expand(n, -1)
+        self.default_joint_vel = self.joint_starts.all.vel.expand(n, -1)
         """(N, J) m/s or rad/s: the velocities every reset starts from."""
-        self.joint_pos_limits = limits.expand(n, -1, -1)
+        self.joint_pos_limits = self.joint_starts.limits.expand(n, -1, -1)
         """(N, J, 2) m or rad: lower and upper limits, infinite for unlimited joints."""
 
     def _state(self, part: Part) -> torch.Tensor:
@@ -79,6 +75,8 @@ class EntityData:
     def _columns_of(self, part: Part, name: str, columns: Index) -> torch.Tensor:
         """Returns columns of the state: a view that lasts where they are consecutive, else a copy of the moment."""
         if isinstance(columns, slice):
+            if self._staging.is_reset:
+                return self._kept.staged(name, lambda: self._state(part)[:, columns])
             return self._kept.view((name, self._staging.shows(part)), lambda: self._state(part)[:, columns])
         source: Source = "pose" if part == "qpos" else "state"
         return self._kept.get(name, lambda: self._state(part)[:, columns], source)

@@ -315,20 +315,20 @@ class TorchEnv(EnvBase, ABC):
     def _clear_counters(self, ids: torch.Tensor) -> EpisodeLog:
         """Core's own part of clearing rows: lengths and returns, and what the log says of them."""
         lengths, returns = (of.index_select(0, ids) for of in (self._episode_length, self._episode_return))
-        ended = lengths > 0
-        count = ended.sum()
+        ended = self._ended.note(ids, lengths)
         self._wrenches.clear(ids)
         self._last_episode_length.index_copy_(0, ids, lengths)
         self._episode_length.index_fill_(0, ids, 0)
         self._episode_return.index_fill_(0, ids, 0.0)
         return {
-            "return/sum": torch.where(ended, returns, 0.0).sum(),
-            "return/count": count,
+            "return/sum": ended.sum(returns),
+            "return/count": ended.number,
             "length/sum": lengths.sum(),
-            "length/count": count,
+            "length/count": ended.number,
         }
 
     def _write_observations(self, ids: torch.Tensor | None) -> None:
+        self._ended.forget()
         observed = self._observe(ids)
         widths = {group: rows.shape[1] for group, rows in self._obs.items()}
         check_observations(self._name, widths, observed, self.num_envs if ids is None else ids.numel())

@@ -12,6 +12,7 @@ import torch
 from unilab_core.capability_check import check_declared
 from unilab_core.compute_threads import ComputeThreads
 from unilab_core.contacts import ContactHandle, FoundContacts
+from unilab_core.ended_episodes import EndedEpisodes
 from unilab_core.entity_data import EntityData
 from unilab_core.env_cfg import TorchEnvCfg
 from unilab_core.env_properties import EnvProperties
@@ -104,6 +105,7 @@ class EnvBase(EnvProperties, ABC):
         self._episode_length = torch.zeros(n, dtype=torch.int64, device=device)
         self._last_episode_length = torch.zeros_like(self._episode_length)
         self._episode_return = torch.zeros(n, dtype=torch.float32, device=device)
+        self._ended = EndedEpisodes(self._last_episode_length)
         declared = self._backend.declared
         self._staging = Staging(model, n, device, declared.model_fields)
         self._wrenches = Wrenches(declared.wrench_bodies, model.nu, n, device)
@@ -171,6 +173,7 @@ class EnvBase(EnvProperties, ABC):
             num_envs=self.num_envs,
             owner=f"{self._name}.reset",
             declared=self.declared.model_fields,
+            rows_are_valid=True,  # those of the transaction; a backend compares them with its mask
         )
 
     @abstractmethod
@@ -219,7 +222,7 @@ class EnvBase(EnvProperties, ABC):
                 NanGuard,
                 BaseException,
                 Wrenches,
-                *(Recorded, Verdicts, ComputeThreads),
+                *(Recorded, Verdicts, ComputeThreads, EndedEpisodes),
             ),
         )
         roots = {"": self, **self._row_state_roots()}

@@ -14,6 +14,7 @@ from unilab_core.describing import (
     describe_ledger,
 )
 from unilab_core.description import EnvDescription
+from unilab_core.ended_episodes import Ended, EndedEpisodes
 from unilab_core.env_cfg import TorchEnvCfg
 from unilab_core.env_hooks import EnvHooks
 from unilab_core.errors import EnvFaultedError
@@ -49,6 +50,7 @@ class EnvProperties(EnvHooks, ABC):
     _fault_cause: BaseException | None
     _episode_length: torch.Tensor
     _last_episode_length: torch.Tensor
+    _ended: EndedEpisodes
 
     @property
     def state(self) -> TorchEnvState:
@@ -120,6 +122,13 @@ class EnvProperties(EnvHooks, ABC):
     def last_episode_length(self) -> torch.Tensor:
         """(N,) int64: control steps of the episodes before the current ones; 0 if there was none."""
         return self._last_episode_length
+
+    def ended_episodes(self, env_ids: torch.Tensor) -> Ended:
+        """Returns which of the rows, (K,) int64, had an episode of at least one step before their current one.
+
+        For what a manager logs of rows that are reset: worked out once for all of them.
+        """
+        return self._ended.of(env_ids)
 
     @property
     def timed_out(self) -> torch.Tensor:

@@ -36,6 +36,7 @@ class KeptReads:
             _SOURCES, nothing
         )
         self._views: dict[Hashable, torch.Tensor] = {}
+        self._staged: dict[Hashable, torch.Tensor] = {}
         self._blocks: dict[Hashable, torch.Tensor | Callable[[], torch.Tensor]] = {}
 
     def get(
@@ -82,6 +83,14 @@ class KeptReads:
         value = self._views.get(key)
         if value is None:
             value = self._views[key] = compute()
+        return value
+
+    def staged(self, key: Hashable, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """Returns what `compute` returned once, to be read only: a view of what a reset stages, always in one place."""
+        value = self._staged.get(key)
+        if value is None:
+            with torch.inference_mode(False):  # a view of that mode would be of no use outside of it
+                value = self._staged[key] = compute()
         return value
 
     def side_by_side(

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any
 
 from unilab_core.row_values import Rule
 
-__all__ = ["attributes_of", "put_attributes", "rules_of", "slot_names"]
+__all__ = [
+    "assigned_names",
+    "attributes_of",
+    "put_assigned",
+    "put_attributes",
+    "rules_of",
+    "slot_names",
+]
 
 
 @lru_cache(maxsize=1024)
@@ -40,6 +47,24 @@ def put_attributes(owner: object, attributes: Mapping[str, Any]) -> None:
     for name, value in attributes.items():
         if name not in now or now[name] is not value:
             object.__setattr__(owner, name, value)
+
+
+def assigned_names(kind: type) -> tuple[str, ...] | None:
+    """Returns the only attributes of a class that are assigned once an environment is built; None: any may be.
+
+    A class says so of itself by `row_assigned`, and not of its subclasses. Its other attributes are not looked at in
+    every reset: each refers to what it always has, whose content is kept as that of any other.
+    """
+    names: tuple[str, ...] | None = vars(kind).get("row_assigned")
+    return names
+
+
+def put_assigned(owner: object, attributes: Mapping[str, Any], names: Collection[str]) -> None:
+    """Gives an object of such a class back the attributes that are assigned; those that are not of `names` go."""
+    for name in attributes_of(owner).keys() - names:
+        object.__delattr__(owner, name)
+    for name, value in attributes.items():
+        object.__setattr__(owner, name, value)
 
 
 @lru_cache(maxsize=1024)

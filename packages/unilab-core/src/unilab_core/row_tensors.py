@@ -1,4 +1,4 @@
-"""Copies of the tensors that a reset may change: all small ones by one operator, large ones by rows."""
+"""Copies of the tensors that a reset may change: all small ones by one operator, large ones by rows, no byte twice."""
 
 from __future__ import annotations
 
@@ -31,6 +31,13 @@ class _Followed(NamedTuple):
     memory: torch.Tensor
     """(B,) uint8: of one that is saved flat, its bytes in the order of memory; of any other, the alias."""
 
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Addresses of its first byte and of the one behind its last."""
+        start, alias = self.alias.data_ptr(), self.alias
+        last = sum((n - 1) * stride for n, stride in zip(alias.shape, alias.stride(), strict=True))
+        return start, start + (last + 1) * alias.itemsize
+
 
 @dataclass
 class SavedTensors:
@@ -57,8 +64,7 @@ class RowTensors:
         self._n = num_envs
         self._skip = {t.untyped_storage().data_ptr() for t in skip_storage if t.numel()}
         self._followed: dict[int, _Followed] = {}
-        self._tensors: list[torch.Tensor] = []
-        self._aliases: list[torch.Tensor] = []
+        self._places = _Places(())
         self._flat: dict[torch.device, list[torch.Tensor]] = {}
         self._buffers: dict[torch.device, torch.Tensor] = {}
         self._whole: list[torch.Tensor] = []
@@ -76,7 +82,7 @@ class RowTensors:
     @property
     def are_in_place(self) -> bool:
         """Whether every tensor followed still has its memory and its form: `set_`, `resize_` or `.data` change them."""
-        return all(map(torch.Tensor.is_set_to, self._tensors, self._aliases))
+        return self._places.are_same()
 
     def follow(self, places: Iterable[Place]) -> None:
         """Saves from now on the tensors at these places, and no others."""
@@ -95,12 +101,12 @@ class RowTensors:
                     by[one.how].append(one)
             if one.how == "constant":  # its place is checked too, so all of them count
                 self._constants.append(place)
-        self._tensors = [one.tensor for one in self._followed.values()]
-        self._aliases = [one.alias for one in self._followed.values()]
-        self._whole = [one.alias for one in by["whole"]]
-        self._rows = [one.alias for one in by["rows"]]
+        self._places = _Places(self._followed.values())
+        flat = _outermost(by["flat"])
+        self._whole = [one.alias for one in by["whole"] if not _is_inside(one, flat)]
+        self._rows = [one.alias for one in _outermost_rows(by["rows"])]
         self._flat = {}
-        for one in by["flat"]:
+        for one in flat:
             self._flat.setdefault(one.alias.device, []).append(one.memory)
         self._allocate()
 
@@ -169,3 +175,66 @@ class RowTensors:
                     "(in a reset, or when terms are tried before the first one), and is too large to be saved whole; "
                     f"put the {self._n} environments in its first dimension"
                 )
+
+
+class _Places:
+    """Where tensors lie and in which form, so that it shows whether they still do; without an operator for most."""
+
+    def __init__(self, followed: Iterable[_Followed]) -> None:
+        """Looks at the tensors."""
+        everything = list(followed)
+        # Of what is of one piece, these numbers say which memory it is.
+        self._pieces = [one.tensor for one in everything if one.tensor.is_contiguous()]
+        self._addresses = list(map(torch.Tensor.data_ptr, self._pieces))
+        self._sizes = list(map(torch.Tensor.numel, self._pieces))
+        others = [one for one in everything if not one.tensor.is_contiguous()]
+        self._others = [one.tensor for one in others]
+        self._aliases = [one.alias for one in others]
+
+    def are_same(self) -> bool:
+        """Whether every tensor still has its memory and its form."""
+        return (
+            self._addresses == list(map(torch.Tensor.data_ptr, self._pieces))
+            and self._sizes == list(map(torch.Tensor.numel, self._pieces))
+            and all(map(torch.Tensor.is_contiguous, self._pieces))
+            and all(map(torch.Tensor.is_set_to, self._others, self._aliases))
+        )
+
+
+def _is_inside(one: _Followed, others: Iterable[_Followed]) -> bool:
+    """Whether all memory of a tensor is also that of another one, without gaps: whoever saves that one saves it too."""
+    start, stop = one.extent
+    return any(
+        low <= start and stop <= high and other.alias.device == one.alias.device
+        for other in others
+        for low, high in (other.extent,)
+    )
+
+
+def _outermost(followed: Iterable[_Followed]) -> list[_Followed]:
+    """Returns those without gaps whose memory is not all inside that of another one, as that of a view is."""
+    kept: list[_Followed] = []
+    for one in sorted(followed, key=lambda one: -one.alias.nbytes):
+        if not _is_inside(one, kept):
+            kept.append(one)
+    return kept
+
+
+def _outermost_rows(followed: Iterable[_Followed]) -> list[_Followed]:
+    """Returns those with rows whose rows are not all inside the same rows of another one."""
+    kept: list[_Followed] = []
+    for one in sorted(followed, key=lambda one: -one.alias.nbytes):
+        if not any(_has_rows_inside(one.alias, other.alias) for other in kept):
+            kept.append(one)
+    return kept
+
+
+def _has_rows_inside(view: torch.Tensor, rows: torch.Tensor) -> bool:
+    """Whether each row of a view, (N, ...), lies inside the same row of a tensor of one piece, (N, ...)."""
+    if not rows.is_contiguous() or view.device != rows.device:
+        return False
+    width = rows.stride(0) * rows.itemsize
+    start = view.data_ptr() - rows.data_ptr()
+    inner = zip(view.shape[1:], view.stride()[1:], strict=True)
+    length = (sum((n - 1) * stride for n, stride in inner) + 1) * view.itemsize
+    return view.stride(0) * view.itemsize == width and start >= 0 and start + length <= width

@@ -8,6 +8,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from functools import partial
 from io import IOBase
 from logging import Logger
 from pathlib import PurePath
@@ -26,7 +27,15 @@ __all__ = ["CONTAINERS", "Kind", "Kinds", "RowWalk", "is_read_only", "is_value_t
 _HELPER_DEPTH = 3
 _VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 CONTAINERS = (dict, list, set, deque)
-_CODE = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType, property)
+_CODE = (
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    types.MethodType,
+    types.BuiltinFunctionType,
+    property,
+    partial,
+)
 _FIXED = (Cfg, FrozenDict, ModelLayout, EntityLayout, Enum, PurePath, Logger, IOBase, *_CODE)
 
 _OF_ITEMS: Mapping[Rule, Rule] = {"state": "state", "setting": "setting", "record": "field", "field": "field"}

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import pickle
 import re
 import reprlib
 import zipfile
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
 
 from unilab_core import nearest
+from unilab_rl import replay_file
+from unilab_rl.atomic_write import TEMPORARY_SUFFIX, write_atomically
+from unilab_rl.contracts.replay import ReplayContents
 from unilab_rl.torch_archive import check_archive
 
 __all__ = [
@@ -28,13 +29,20 @@ __all__ = [
     "latest_checkpoint",
     "list_checkpoints",
     "load_checkpoint",
+    "load_checkpoint_with_replay",
     "load_latest_checkpoint",
     "remove_old_checkpoints",
+    "replay_path",
     "save_checkpoint",
 ]
 
 FORMAT = "unilab-rl/1"
 _NAME = re.compile(r"model_(\d+)\.pt")
+_REPLAY_SUFFIX = ".replay"
+_REPLAY_NAME = re.compile(r"model_\d+\.replay")
+_UNFINISHED_NAME = re.compile(rf"model_\d+\.(pt|replay){re.escape(TEMPORARY_SUFFIX)}")
+_REPLAY = "replay"
+_IN_A_FILE = {"format", "sha256"}
 _logger = logging.getLogger(__name__)
 
 
@@ -48,7 +56,11 @@ class DamagedCheckpointError(CheckpointError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Everything that a run needs to continue; plain data and tensors only."""
+    """Everything that a run needs to continue; plain data and tensors only, with one exception.
+
+    The exception: `learner["replay"]` may be `ReplayContents`, which lie in a file of their own, at `replay_path`. The
+    checkpoint's own file has the format and the SHA-256 of that file in their place.
+    """
 
     algorithm: str
     """Name of the algorithm that wrote it."""
@@ -98,6 +110,11 @@ def checkpoint_name(iteration: int) -> str:
     return f"model_{iteration}.pt"
 
 
+def replay_path(path: Path) -> Path:
+    """Returns where the replay of the checkpoint at `path` lies, if it has one."""
+    return path.with_suffix(_REPLAY_SUFFIX)
+
+
 def list_checkpoints(folder: Path) -> list[Path]:
     """Returns the checkpoints in `folder` by rising iteration; unfinished files (`.tmp`) are not among them."""
     found = [
@@ -118,10 +135,16 @@ def latest_checkpoint(folder: Path) -> Path:
     return found[-1]
 
 
-def load_latest_checkpoint(folder: Path) -> tuple[Path, Checkpoint]:
+def load_latest_checkpoint(
+    folder: Path, load: Callable[[Path], Checkpoint] | None = None
+) -> tuple[Path, Checkpoint]:
     """Reads the checkpoint of the highest iteration in `folder` that isn't damaged.
 
     Each damaged one that it passes over is a warning, which names the one that is used instead.
+
+    Args:
+        folder: The folder.
+        load: Reads one; by default `load_checkpoint`.
 
     Returns:
         The file and what it holds.
@@ -134,7 +157,7 @@ def load_latest_checkpoint(folder: Path) -> tuple[Path, Checkpoint]:
     failures: list[DamagedCheckpointError] = []
     for path in reversed(list_checkpoints(folder)):
         try:
-            checkpoint = load_checkpoint(path)
+            checkpoint = (load or load_checkpoint)(path)
         except DamagedCheckpointError as error:
             failures.append(error)
             continue
@@ -149,7 +172,7 @@ def load_latest_checkpoint(folder: Path) -> tuple[Path, Checkpoint]:
 
 
 def remove_old_checkpoints(folder: Path, keep: int, *, spare: Path | None = None) -> list[Path]:
-    """Removes all but the newest checkpoints in `folder`; those set aside under other names stay.
+    """Removes all but the newest checkpoints in `folder`, with their replays; those of other names stay.
 
     Args:
         folder: The folder.
@@ -157,7 +180,7 @@ def remove_old_checkpoints(folder: Path, keep: int, *, spare: Path | None = None
         spare: One that stays in any case, and counts like the others.
 
     Returns:
-        The files that were removed. One that can't be removed is a warning.
+        The checkpoints that were removed. What can't be removed is a warning.
 
     Raises:
         ValueError: `keep` is negative.
@@ -168,13 +191,31 @@ def remove_old_checkpoints(folder: Path, keep: int, *, spare: Path | None = None
     for path in list_checkpoints(folder)[:-keep] if keep else []:
         if spare is not None and spare.exists() and path.samefile(spare):
             continue
-        try:
-            path.unlink()
-        except OSError as error:
-            _logger.warning("%s: an old checkpoint can't be removed: %s", path, error)
-        else:
+        # The replay last: without its checkpoint it is a remnant, a checkpoint without its replay would be damaged.
+        if _remove(path, "an old checkpoint"):
             removed.append(path)
+            _remove(replay_path(path), "an old replay")
     return removed
+
+
+def _remove_remnants(folder: Path) -> None:
+    """Removes what a save or a removal that was killed left in `folder`: unfinished files, replays of no checkpoint."""
+    names = {path.name for path in folder.iterdir()}
+    for name in names:
+        if _UNFINISHED_NAME.fullmatch(name):
+            _remove(folder / name, "an unfinished file")
+        elif _REPLAY_NAME.fullmatch(name) and f"{name.removesuffix(_REPLAY_SUFFIX)}.pt" not in names:
+            _remove(folder / name, "a replay without a checkpoint")
+
+
+def _remove(path: Path, what: str) -> bool:
+    """Removes a file, if it is there, and returns whether it is gone; a failure is a warning."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        _logger.warning("%s: %s can't be removed: %s", path, what, error)
+        return False
+    return True
 
 
 class _Disk:
@@ -198,24 +239,32 @@ class _Disk:
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Writes a checkpoint so that `path` holds the old file, or none, until the new one is complete.
 
+    A replay is written first, to `replay_path(path)`, so a checkpoint that is there has its replay. What an earlier
+    save in this folder left behind when it was killed is removed.
+
     Raises:
+        FileExistsError: The checkpoint has a replay and `path` exists: two files can't be replaced at once.
         OSError: The place can't be written or is full; nothing is left behind.
     """
+    _remove_remnants(path.parent)
     envelope = {"format": FORMAT} | {
         field.name: getattr(checkpoint, field.name) for field in fields(checkpoint)
     }
-    temporary = path.with_name(path.name + ".tmp")
+    contents = checkpoint.learner.get(_REPLAY)
+    if not isinstance(contents, ReplayContents):
+        write_atomically(path, lambda file: _write(envelope, file))
+        return
+    if path.exists():
+        raise FileExistsError(f"{path}: is there already; remove it, or save to another name")
+    beside = replay_path(path)
+    digest = replay_file.write_replay_file(beside, contents.restore())
+    named = {"format": replay_file.FORMAT, "sha256": digest}
+    envelope["learner"] = {**checkpoint.learner, _REPLAY: named}
     try:
-        with temporary.open("wb") as file:
-            _write(envelope, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        write_atomically(path, lambda file: _write(envelope, file))
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
+        _remove(beside, "a replay without a checkpoint")
         raise
-    _sync_folder(path.parent)
 
 
 def _write(envelope: dict[str, Any], file: BinaryIO) -> None:
@@ -229,7 +278,7 @@ def _write(envelope: dict[str, Any], file: BinaryIO) -> None:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Reads a checkpoint, tensors on the CPU, without running any code that the file may hold.
+    """Reads a checkpoint, tensors on the CPU, without running any code that the file may hold; its replay is not read.
 
     What the file claims is compared with what it has before anything is made of it, checksums included, so a damaged
     or hostile file takes no more memory than its size lets expect.
@@ -255,6 +304,27 @@ def load_checkpoint(path: Path) -> Checkpoint:
             f"{path}: damaged, or not a checkpoint of unilab-rl ({reason}){_advice(path)}"
         ) from error
     return _checked(path, envelope)
+
+
+def load_checkpoint_with_replay(path: Path) -> Checkpoint:
+    """Reads a checkpoint, and if it names a replay, checks that file and maps it, as `ReplayContents`.
+
+    Raises:
+        CheckpointError: As from `load_checkpoint`; or the replay is of another format version.
+        DamagedCheckpointError: As from `load_checkpoint`; or the replay is missing, damaged or of another checkpoint.
+        OSError: A file can't be read.
+    """
+    checkpoint = load_checkpoint(path)
+    named = checkpoint.learner.get(_REPLAY)
+    if not isinstance(named, Mapping) or set(named) != _IN_A_FILE:
+        return checkpoint
+    try:
+        contents = replay_file.read_replay_file(replay_path(path), digest=named["sha256"])
+    except replay_file.DamagedReplayFileError as error:
+        raise DamagedCheckpointError(f"{path}: can't be continued from: {error}{_advice(path)}") from error
+    except replay_file.ReplayFileError as error:
+        raise CheckpointError(f"{path}: can't be continued from: {error}") from error
+    return replace(checkpoint, learner={**checkpoint.learner, _REPLAY: contents})
 
 
 def _checked(path: Path, envelope: object) -> Checkpoint:
@@ -294,12 +364,3 @@ def _advice(path: Path) -> str:
         if match is None or int(_NAME.fullmatch(other.name)[1]) < int(match[1])  # type: ignore[index]
     ]
     return f"; use the older {below[-1]}" if below else ""
-
-
-def _sync_folder(folder: Path) -> None:
-    """Makes a rename in `folder` survive a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from unilab_core import nearest
+from unilab_rl.atomic_write import write_atomically
 from unilab_rl.run_config import RunConfig
 
 __all__ = [
@@ -68,7 +69,7 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of `model_<iteration>.pt`."""
+        """The folder of `model_<iteration>.pt`, and of `model_<iteration>.replay` where the replay is saved."""
         return self.path / "checkpoints"
 
     @property
@@ -120,9 +121,8 @@ class RunFolder:
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         """Replaces the manifest atomically."""
-        temporary = self.manifest_path.with_name("manifest.json.tmp")
-        temporary.write_text(json.dumps(manifest, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        os.replace(temporary, self.manifest_path)
+        text = json.dumps(manifest, indent=2, allow_nan=False) + "\n"
+        write_atomically(self.manifest_path, lambda file: file.write(text.encode()))
 
 
 def _metrics_line(path: Path, number: int, line: str) -> dict[str, Any]:

@@ -198,15 +198,27 @@ def _check_tensor(what: str, given: object, expected: torch.Tensor) -> None:
         )
 
 
-def check_generator_state(what: str, generator: torch.Generator, state: object) -> None:
-    """Checks that a generator of the same device as `generator` accepts `state`; `what` begins the message.
+def check_generator_state(what: str, device: torch.device | str | None, state: object) -> torch.Tensor:
+    """Checks what a file holds of a generator of random numbers.
+
+    Args:
+        what: Begins the message.
+        device: That of the generator which is to take it; `None`: any may have given it.
+        state: What was found.
+
+    Returns:
+        A copy of its own on the CPU, as `torch.Generator.set_state` needs it: of a view into something larger, torch
+        would read what the larger begins with.
 
     Raises:
-        ValueError: It doesn't.
+        ValueError: It is no generator's state, or a generator on `device` doesn't accept it.
     """
     if not isinstance(state, torch.Tensor) or state.dtype != torch.uint8:
         raise ValueError(f"{what} is {state!r:.40}, expected a uint8 tensor")
-    try:
-        torch.Generator(generator.device).set_state(state.cpu())
-    except RuntimeError as error:
-        raise ValueError(f"{what} can't be used: {error}") from error
+    copy = state.to("cpu", copy=True)
+    if device is not None:
+        try:
+            torch.Generator(device).set_state(copy)
+        except RuntimeError as error:
+            raise ValueError(f"{what} can't be used: {error}") from error
+    return copy

@@ -14,11 +14,14 @@ from unilab_rl import Checkpoint
 from unilab_rl.algorithms.agent import OffPolicyAgent
 from unilab_rl.algorithms.config import OffPolicyCfg
 from unilab_rl.algorithms.explorer import NoisyExplorer
+from unilab_rl.contracts.replay import ReplayContents
 from unilab_rl.replay import TransitionLayout
-from unilab_rl.runtime.off_policy_algorithm import ALGORITHMS, OffPolicyAlgorithm
+from unilab_rl.replay_file import ReplayFile
+from unilab_rl.runtime.off_policy_algorithm import ALGORITHMS, SAC, OffPolicyAlgorithm
 from unilab_rl.runtime.weights import WeightReader
+from unilab_rl.state_parts import copy_to_cpu
 
-__all__ = ["ALGORITHMS"]
+__all__ = ["ALGORITHMS", "SAC"]
 
 _SMALL: dict[str, dict[str, Any]] = {
     "sac": {"hidden_dims": (8, 8)},
@@ -256,8 +259,18 @@ def read_until(shared: Any, last: int, ready: Any, results: Any) -> None:
         raise
 
 
+def with_copied_replay(learner):
+    """The learner's part of a state, with copies of the replay's contents in a file's stead."""
+    held = learner.get("replay") if isinstance(learner, dict) else None
+    if not isinstance(held, ReplayContents):
+        return learner
+    return {**learner, "replay": ReplayFile(copy_to_cpu(held.restore()))}
+
+
 def leaves(value, path=""):
     """Every tensor and plain value of a tree, by path."""
+    if isinstance(value, ReplayFile):
+        value = value.contents
     if isinstance(value, dict):
         return {
             key: leaf for name, part in value.items() for key, leaf in leaves(part, f"{path}/{name}").items()
@@ -274,7 +287,7 @@ def leaves(value, path=""):
 def parts(state):
     return leaves(
         {
-            "learner": state.learner,
+            "learner": with_copied_replay(state.learner),
             "optimizer": state.optimizer,
             "normalizer": state.normalizer,
             "rng": state.rng,

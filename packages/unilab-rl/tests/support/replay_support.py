@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from unilab_rl.contracts.off_policy import Batch
 from unilab_rl.replay import Replay
+from unilab_rl.state_parts import copy_to_cpu
 
 KINDS = ("go", "go", "go", "go", "terminated", "truncated", "both", "refused", "nonfinite", "moved")
 """What happens to one row in one step; after "moved" the next observation isn't the one that was stored."""
@@ -167,6 +168,11 @@ def make_replay(
     num_envs: int = 2, capacity: int = 8, *, n_step: int = 1, gamma: float = 0.5, seed: int = 0
 ) -> Replay:
     return Replay(num_envs, capacity, GROUPS, 2, n_step=n_step, gamma=gamma, device="cpu", seed=seed)
+
+
+def contents(replay: Replay) -> dict[str, object]:
+    """Copies of everything that a replay holds now."""
+    return copy_to_cpu(replay.mark().restore())
 
 
 def every_window(replay: Replay) -> list[Window]:

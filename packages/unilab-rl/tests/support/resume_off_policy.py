@@ -7,7 +7,8 @@ import torch
 from off_policy_support import ALGORITHMS, checkpoint, small
 from rl_support import ScriptedEnv
 
-from unilab_rl import load_checkpoint, save_checkpoint
+from unilab_rl import save_checkpoint
+from unilab_rl.checkpoint import load_checkpoint_with_replay
 from unilab_rl.runtime.evaluator import learner_state
 
 
@@ -18,7 +19,7 @@ def main(folder: Path, names: list[str]) -> None:
             continue
         env = ScriptedEnv(exact=True)
         learner = algorithm.make_learner(env, small(algorithm), seed=5)
-        held = load_checkpoint(folder / f"{algorithm.name}.pt")
+        held = load_checkpoint_with_replay(folder / f"{algorithm.name}.pt")
         assert held.env_state is not None
         learner.load_state(learner_state(held), episodes_continue=True)
         env.load_state_dict(held.env_state)

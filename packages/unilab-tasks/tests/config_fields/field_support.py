@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from unilab_core import make_env
 from unilab_core.factory import load_env_cfg
 from unilab_managers import (
     AdditiveBiasNoiseCfg,
@@ -156,3 +159,27 @@ def everything() -> ManagerBasedRlEnvCfg:
             "recorders": {"log": RecorderTermCfg(func=mdp.EpisodeRecorder, params={"folder": "episodes"})},
         }
     )
+
+
+def seen(cfg: ManagerBasedRlEnvCfg) -> str:
+    """Returns a digest of all that an environment shows in 16 steps with resets, and of the files it leaves."""
+    digest = hashlib.sha256()
+
+    def add(*values: object) -> None:
+        for value in values:
+            digest.update(
+                value.numpy().tobytes() if isinstance(value, torch.Tensor) else repr(value).encode()
+            )
+
+    generator = torch.Generator().manual_seed(5)
+    with make_env(cfg, seed=7) as env:
+        env.reset()
+        for _ in range(16):
+            state = env.step(torch.randn(env.num_envs, env.num_actions, generator=generator))
+            add(*state.obs.values(), state.reward, state.terminated, state.truncated)
+            for log in (state.info["log"], state.info.get("episode", {})):
+                add(*(item for pair in log.items() for item in pair))
+    for path in sorted(Path.cwd().rglob("*")):
+        add(path.name, path.stat().st_size)
+        path.unlink() if path.is_file() else None
+    return digest.hexdigest()

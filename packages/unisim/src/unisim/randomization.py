@@ -44,20 +44,21 @@ class FieldLayout:
 
 
 Check = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""`(values (k, ...), nominal (...)) -> (k,) bool`: which rows are not physical."""
+"""`(values (k, ...), nominal (...)) -> (k, ...) bool`: which values are not physical, or which values together."""
 
 
 def _any(wrong: torch.Tensor) -> torch.Tensor:
-    return wrong.flatten(1).any(dim=1)
+    """Returns (k,) bool: whether anything of a row is true."""
+    return wrong.reshape(wrong.shape[0], -1).any(dim=1)
 
 
 def _negative(values: torch.Tensor, nominal: torch.Tensor) -> torch.Tensor:
-    return _any(values < 0)
+    return values < 0
 
 
 def _massless(values: torch.Tensor, nominal: torch.Tensor) -> torch.Tensor:
     # A body without mass (the world, a frame) stays without; any other must keep some.
-    return _any(torch.where(nominal > 0, values <= 0, values != 0))
+    return torch.where(nominal > 0, values <= 0, values != 0)
 
 
 def _impossible_inertia(values: torch.Tensor, nominal: torch.Tensor) -> torch.Tensor:
@@ -65,19 +66,20 @@ def _impossible_inertia(values: torch.Tensor, nominal: torch.Tensor) -> torch.Te
     largest = values.amax(dim=-1)
     others = values.sum(dim=-1) - largest
     wrong = (values <= 0).any(dim=-1) | (largest > others * (1.0 + INERTIA_TOLERANCE))
-    return _any(torch.where(has, wrong, (values != 0).any(dim=-1)))
+    return torch.where(has, wrong, (values != 0).any(dim=-1))
 
 
 def _not_unit(values: torch.Tensor, nominal: torch.Tensor) -> torch.Tensor:
-    return _any((values.norm(dim=-1) - 1.0).abs() > 1e-3)
+    off: torch.Tensor = (values.norm(dim=-1) - 1.0).abs()
+    return off > 1e-3
 
 
 def _not_positive(values: torch.Tensor, nominal: torch.Tensor) -> torch.Tensor:
-    return _any(torch.where(nominal > 0, values <= 0, values != nominal))
+    return torch.where(nominal > 0, values <= 0, values != nominal)
 
 
 def _inverted(values: torch.Tensor, nominal: torch.Tensor) -> torch.Tensor:
-    return _any(values[..., 0] > values[..., 1])
+    return values[..., 0] > values[..., 1]
 
 
 def _never(values: torch.Tensor, nominal: torch.Tensor) -> torch.Tensor:
@@ -118,11 +120,14 @@ def check_model_values(name: str, values: torch.Tensor, field: FieldLayout) -> t
     if check is _never:
         return None
     wrong = check(values, field._nominal_tensor.to(values.device))
-    rows = wrong.nonzero().flatten().tolist()
-    return (rows[0], demand) if rows else None
+    if not wrong.any().item():
+        return None
+    return int(_any(wrong).nonzero()[0]), demand
 
 
-def engine_values(name: str, values: torch.Tensor, nominal: torch.Tensor) -> torch.Tensor:
+def engine_values(
+    name: str, values: torch.Tensor, nominal: torch.Tensor, rounded: torch.Tensor | None = None
+) -> torch.Tensor:
     """Returns float64 values to write: the stored nominal wherever float32 cannot tell the value from it.
 
     So an identity range is exact to the bit of the engine's precision. Orientations are brought to unit length, as the
@@ -132,8 +137,11 @@ def engine_values(name: str, values: torch.Tensor, nominal: torch.Tensor) -> tor
         name: A key of `MODEL_FIELDS`.
         values: (k, ...) float32, physical.
         nominal: (...) float64.
+        rounded: The same in float32, where it is known.
     """
-    written = torch.where(values == nominal.float(), nominal, values.double())
+    if rounded is None:
+        rounded = nominal.float()
+    written = torch.where(values == rounded, nominal, values.double())
     if name != "body_iquat":
         return written
     w, x, y, z = written.unbind(dim=-1)

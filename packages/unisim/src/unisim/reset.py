@@ -157,6 +157,10 @@ def _reject(owner: str, message: str) -> NoReturn:
     raise ResetRejectedError(f"{owner}: {message}; nothing was written")
 
 
+def _copied(values: torch.Tensor) -> torch.Tensor:
+    return (values.detach() if values.requires_grad else values).clone()
+
+
 def _place(indices: list[int]) -> str:
     return str(indices[0]) if len(indices) == 1 else str(tuple(indices))
 
@@ -168,6 +172,7 @@ def validate_payload(
     num_envs: int,
     owner: str,
     declared: tuple[str, ...] = (),
+    rows_are_valid: bool = False,
 ) -> None:
     """Checks a whole payload before any of it is written, and remembers on it that and what it has checked.
 
@@ -179,15 +184,17 @@ def validate_payload(
         num_envs: Number of rows of the backend.
         owner: Who asks, for the error message.
         declared: The model fields that may be written.
+        rows_are_valid: Whether the row ids need no check, for they were chosen or checked by the caller.
 
     Raises:
         ResetRejectedError: No tensors, wrong shape, dtype or row ids, a non-finite number, a quaternion that is not
             a unit quaternion, or a model field that was not declared or whose values are not physical.
     """
     check_kinds(owner, payload)
-    _check_ids(payload.env_ids, num_envs, owner)
+    if not rows_are_valid:
+        _check_ids(payload.env_ids, num_envs, owner)
     _check_values(payload, layout, owner, declared)
-    copies = tuple((name, values.detach().clone()) for name, values in payload.all_parts())
+    copies = tuple((name, _copied(values)) for name, values in payload.all_parts())
     payload.validation = Validation(layout, num_envs, declared, copies)
 
 
@@ -258,14 +265,16 @@ def _check_values(payload: ResetPayload, layout: ModelLayout, owner: str, declar
 
 
 def _check_quaternions(qpos: torch.Tensor, ids: torch.Tensor, layout: ModelLayout, owner: str) -> None:
+    if not ids.numel():
+        return
     for joint in layout.joints:
         if joint.kind not in ("free", "ball"):
             continue
         stop = joint.qpos_start + joint.qpos_dim
         norm = torch.linalg.vector_norm(qpos[:, stop - 4 : stop], dim=-1)
-        error = (norm - 1.0).abs()
-        if len(error) and error.max().item() > QUATERNION_TOLERANCE:
-            row = int((error > QUATERNION_TOLERANCE).nonzero()[0])
+        # Of numbers that are finite, which was checked before, this is the largest distance from one.
+        if torch.linalg.vector_norm(norm - 1.0, torch.inf).item() > QUATERNION_TOLERANCE:
+            row = int(((norm - 1.0).abs() > QUATERNION_TOLERANCE).nonzero()[0])
             _reject(
                 owner,
                 f"quaternion of joint {joint.name!r}, row {int(ids[row])} has norm {float(norm[row]):.4g}",

@@ -120,6 +120,30 @@ def target_rows(target: Any) -> int:
     return target.num_envs if hasattr(target, "num_envs") else target.packet.shape[0]
 
 
+def calls_of_two_rows(size: int) -> list[tuple[str, tuple[Any, ...]]]:
+    """Returns each call of a backend of two rows, by its name, with arguments for `size` positions and velocities."""
+    none = torch.zeros(0, dtype=torch.int64)
+    rows = (rows_mask([], 2), ResetPayload(none))
+    return [
+        ("tensor_execution", ()),
+        ("get_tensor_capabilities", ()),
+        ("get_runtime_diagnostics", ()),
+        ("get_state_views", ()),
+        ("get_sensor_view", ("imu",)),
+        ("step_tensor", (torch.zeros(2, 1),)),
+        ("prepare_step", (1,)),
+        ("apply_reset", rows),
+        ("write_rows", rows),
+        ("set_state_tensor", (none, torch.zeros(0, size), torch.zeros(0, size))),
+        ("bad_rows", ()),
+        ("compile_host_bridge_io", (HostBridgeSpec(),)),
+        ("snapshot", ()),
+        ("restore", ({},)),
+        ("render", (0,)),
+        ("export_model", (0,)),
+    ]
+
+
 # ---------------------------------------------------------------- models
 
 FREE_BOX = """

@@ -205,8 +205,11 @@ class CommandTerm(ABC):
         """Sums the means of the rows' episodes; an episode too short for any counted step has none."""
         if not self.metric_names:
             return {}
-        counted = self._age[ids] - self._left_out
-        means = (self.metric_sums[ids] / counted.clamp(min=1)[:, None]).sum(dim=0)
+        counted = self._age.index_select(0, ids)
+        if self._left_out:
+            counted -= self._left_out
+        sums = self.metric_sums.index_select(0, ids)
+        means = (sums / counted.clamp(min=1)[:, None]).sum(dim=0)
         count = (counted > 0).sum()
         log: dict[str, torch.Tensor] = {}
         for name, value in zip(self.metric_names, means.unbind(), strict=True):
@@ -289,16 +292,16 @@ class CommandManager(ManagerBase):
             Nothing: a reset calls it before the commit, and `pop_log` hands out what it logs after the commit.
         """
         mask = self._mask.from_ids(ids)
-        log: dict[str, torch.Tensor] = {}
+        self._log.clear()
         for term in self._command_terms.values():
             with named(term.label):
-                log |= term.reset_resolved(ids, mask)
-        self._log = log
+                self._log.update(term.reset_resolved(ids, mask))
         return {}
 
     def pop_log(self) -> dict[str, torch.Tensor]:
         """Returns what the last reset said of the episodes it ended, once."""
-        log, self._log = self._log, {}
+        log = self._log.copy()
+        self._log.clear()  # the same dict in every reset: another one would have to be followed
         return log
 
     def timers(self) -> dict[str, torch.Tensor]:

@@ -11,7 +11,8 @@ import torch
 from unilab_core.errors import ConfigError, nearest
 from unilab_core.timing import seconds_to_steps
 from unilab_managers.cfg.events import EventTermCfg
-from unilab_managers.managers.manager_base import ManagerBase, Selector, named
+from unilab_managers.managers.manager_base import ManagerBase, Selector
+from unisim.config import FrozenDict
 
 if TYPE_CHECKING:
     from unilab_core.env import TorchEnv
@@ -52,6 +53,7 @@ class EventManager(ManagerBase):
         """
         super().__init__("events", env, terms)
         self._cfgs = dict(terms)
+        self._by_mode = FrozenDict({m: tuple(n for n, cfg in terms.items() if cfg.mode == m) for m in _MODES})
         self._all = torch.arange(env.num_envs, dtype=torch.int64, device=env.device)
         # Environment step at which each row last triggered a term; kept across resets, which it counts between.
         self._last_trigger = {
@@ -133,9 +135,8 @@ class EventManager(ManagerBase):
 
         It asks the device for nothing but the rows of terms that have `min_step_count_between_reset`.
         """
-        for name, cfg in self._cfgs.items():
-            if cfg.mode == mode:
-                self._run(name, self._admitted(name, ids, global_env_step_count))
+        for name in self._by_mode[mode]:
+            self._run(name, self._admitted(name, ids, global_env_step_count))
 
     def apply_step(self) -> None:
         """Runs the step events for all rows, lets a step of time pass, and runs the interval events that are due."""
@@ -157,7 +158,7 @@ class EventManager(ManagerBase):
     def _run(self, name: str, rows: torch.Tensor) -> None:
         if rows.numel():
             term = self._terms[name]
-            with named(term.label):
+            with term.named:
                 term(rows)
 
     def _admitted(self, name: str, ids: torch.Tensor, now: int) -> torch.Tensor:

@@ -6,6 +6,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -19,7 +20,7 @@ from unilab_managers.cfg.term import TermCfg
 if TYPE_CHECKING:
     from unilab_core.env import TorchEnv
 
-__all__ = ["BoundTerm", "ManagerBase", "Selector", "bind_terms", "check_value", "named"]
+__all__ = ["BoundTerm", "ManagerBase", "Selector", "bind_terms", "check_value", "clearing", "named"]
 
 Selector = torch.Tensor | slice | None
 
@@ -29,6 +30,7 @@ class named:
 
     # A class, for a step enters it some forty times: it takes a quarter of the time of a generator.
     __slots__ = ("_label",)
+    row_assigned: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, label: str) -> None:
         """Remembers whose it is."""
@@ -59,6 +61,7 @@ class BoundTerm:
         *("name", "label", "named", "cfg", "instance"),
         *("_call", "_bound", "_reset", "_update", "_params", "_applied", "_is_recording"),
     )
+    row_assigned: ClassVar[tuple[str, ...]] = ("_params", "_bound", "_changes", "_applied", "_is_recording")
 
     def __init__(self, name: str, cfg: TermCfg, env: TorchEnv, owner: str) -> None:
         """Instantiates a class term and declares the reads that it names.
@@ -71,7 +74,7 @@ class BoundTerm:
         self.label = f"{owner} term {name!r}"
         self.named = named(self.label)
         self._env = env
-        self._params = cfg.all_params()
+        self._params: Mapping[str, Any] = MappingProxyType(cfg.all_params())
         self._changes = self._applied = "{}"
         """JSON of what `set_params` has changed since, and of what of it `_params` shows. A text is state of one form,
         whatever a parameter holds: numbers, mappings, configs. A loaded state brings another one."""
@@ -122,7 +125,7 @@ class BoundTerm:
         """Whether `set_params` has changed the same of both, to the same."""
         return self._changes == other._changes
 
-    def _params_now(self) -> dict[str, Any]:
+    def _params_now(self) -> Mapping[str, Any]:
         if self._changes != self._applied:
             self._apply(self._changes, json.loads(self._changes))
         return self._params
@@ -144,7 +147,7 @@ class BoundTerm:
             raise ConfigError(f"{self.label}: {error}") from error
 
     def _apply(self, text: str, changes: Mapping[str, Any]) -> None:
-        self._params = self._changed_cfg(changes).all_params()
+        self._params = MappingProxyType(self._changed_cfg(changes).all_params())
         self._bound = partial(self._call, self._env, **self._params)
         self._changes = self._applied = text
 
@@ -186,6 +189,11 @@ def bind_terms(cfgs: Mapping[str, TermCfg], env: TorchEnv, owner: str) -> dict[s
     return {name: BoundTerm(name, cfg, env, owner) for name, cfg in cfgs.items()}
 
 
+def clearing(terms: Mapping[str, BoundTerm]) -> tuple[BoundTerm, ...]:
+    """Returns the terms that have something to clear of rows that are reset."""
+    return tuple(term for term in terms.values() if term.clears)
+
+
 def check_value(
     value: object, label: str, dtype: torch.dtype, num_envs: int, *, columns: bool
 ) -> torch.Tensor:
@@ -221,11 +229,14 @@ class ManagerBase:
         owner: Its name in error messages, for example `"rewards"`.
     """
 
+    row_settings: ClassVar[tuple[str, ...]] = ("_clearing",)
+
     def __init__(self, owner: str, env: TorchEnv, terms: Mapping[str, TermCfg]) -> None:
         """Binds the terms."""
         self.owner = owner
         self._env = env
         self._terms = bind_terms(terms, env, owner)
+        self._clearing = clearing(self._terms)
 
     @property
     def active_terms(self) -> tuple[str, ...]:
@@ -290,10 +301,9 @@ class ManagerBase:
 
     def reset_resolved(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """Does what `reset` does for row ids that were resolved before, (K,) int64; asks the device nothing."""
-        for term in self._terms.values():
-            if term.clears:
-                with term.named:
-                    term.reset(ids)
+        for term in self._clearing:
+            with term.named:
+                term.reset(ids)
         return self._reset_rows(ids)
 
     def _resolve(self, env_ids: Selector, call: str) -> torch.Tensor:

@@ -11,10 +11,12 @@ from unilab_core.env import TorchEnv
 from unilab_managers.managers.observation_pipeline import ObservationPipeline
 from unilab_managers.noise.noise import ColumnNoise
 
-__all__ = ["Found", "ObservationFrame"]
+__all__ = ["Chosen", "Found", "ObservationFrame"]
 
 Found = dict[ObservationPipeline, torch.Tensor] | None
 """What terms have computed of the present state; None where each shall compute for itself."""
+Chosen = dict[int, tuple[torch.Tensor, torch.Tensor]]
+"""By the identity of what a term has computed: that very tensor, and its rows that are asked for."""
 
 
 class _Block(NamedTuple):
@@ -40,26 +42,29 @@ class ObservationFrame:
         *("values", "starts", "_order", "_clip", "_scale"),
         *("_corrupted", "_delayed"),
     )
+    row_assigned: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self, pipelines: Sequence[ObservationPipeline], has_history: Sequence[bool], env: TorchEnv
     ) -> None:
         """Places the terms, which are given in the order of declaration."""
-        self._pipelines = list(pipelines)
+        self._pipelines = tuple(pipelines)
         kinds = _by_kind(pipelines, has_history)
-        self._order = [term for kind in kinds for term in kind]
-        self.starts = [0] * len(pipelines)
-        width = 0
+        self._order = tuple(term for kind in kinds for term in kind)
+        starts, width = [0] * len(pipelines), 0
         for term in self._order:
-            self.starts[term] = width
+            starts[term] = width
             width += pipelines[term].width
+        self.starts = tuple(starts)
         self.values = torch.zeros(env.num_envs, width, device=env.device)
         self._clip = self._clip_of_columns()
         self._scale = self._scale_of_columns()
-        self._corrupted = [self._corruption(kind) for kind in kinds if pipelines[kind[0]].noise is not None]
-        self._delayed = [
+        self._corrupted = tuple(
+            self._corruption(kind) for kind in kinds if pipelines[kind[0]].noise is not None
+        )
+        self._delayed = tuple(
             (self._block([term]), pipe) for term, pipe in enumerate(pipelines) if pipe.is_delayed
-        ]
+        )
 
     def _block(self, terms: Sequence[int]) -> _Block:
         """Returns the columns of terms that stand side by side."""
@@ -114,9 +119,15 @@ class ObservationFrame:
         for block, pipe in self._delayed:
             pipe.delay(block.of_all_rows)
 
-    def begin(self, ids: torch.Tensor, found: Found) -> torch.Tensor:
-        """Returns the first frame of the rows `ids`, (K, F) float32, fresh and undelayed; no other row advances."""
-        computed = [pipe.values(found).index_select(0, ids) for pipe in self._pipelines]
+    def begin(self, ids: torch.Tensor, found: Found, chosen: Chosen) -> torch.Tensor:
+        """Returns the first frame of the rows `ids`, (K, F) float32, fresh and undelayed; no other row advances.
+
+        Args:
+            ids: The rows.
+            found: As of `advance`.
+            chosen: The rows of what other groups have computed, to which it adds.
+        """
+        computed = [_rows_of(pipe.values(found), ids, chosen) for pipe in self._pipelines]
         frame = torch.cat([computed[term] for term in self._order], dim=1)
         self._shape(frame, ids)
         for block, pipe in self._delayed:
@@ -131,6 +142,14 @@ class ObservationFrame:
             torch.clamp(frame, *self._clip, out=frame)
         if self._scale is not None:
             frame *= self._scale
+
+
+def _rows_of(values: torch.Tensor, ids: torch.Tensor, chosen: Chosen) -> torch.Tensor:
+    """Returns rows of what a term has computed, to be read only: those of one tensor once for all who show it."""
+    known = chosen.get(id(values))
+    if known is None:
+        known = chosen[id(values)] = values, values.index_select(0, ids)
+    return known[1]
 
 
 def _by_kind(pipelines: Sequence[ObservationPipeline], has_history: Sequence[bool]) -> list[list[int]]:

@@ -10,7 +10,7 @@ import torch
 from unilab_core.env import TorchEnv
 from unilab_managers.buffers import FrameRing
 from unilab_managers.cfg.observations import ObservationGroupCfg
-from unilab_managers.managers.observation_frame import Found, ObservationFrame
+from unilab_managers.managers.observation_frame import Chosen, Found, ObservationFrame
 from unilab_managers.managers.observation_pipeline import ObservationPipeline
 
 __all__ = ["GroupColumn", "ObservationGroup"]
@@ -36,13 +36,14 @@ class ObservationGroup:
         *("_by_term", "_lengths", "_is_in_order", "_is_first_in_order", "_kept", "_plain"),
         *("_order", "_first"),
     )
+    row_assigned: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self, cfg: ObservationGroupCfg, pipelines: Sequence[ObservationPipeline], env: TorchEnv
     ) -> None:
         """Allocates what is published and remembered."""
-        self.pipelines = list(pipelines)
-        self._lengths = [cfg.history_of(pipe.name) for pipe in pipelines]
+        self.pipelines = tuple(pipelines)
+        self._lengths = tuple(cfg.history_of(pipe.name) for pipe in pipelines)
         self._by_term = cfg.flatten_history_dim
         has_history = [length > 1 for length in self._lengths]
         self._frame = ObservationFrame(self.pipelines, has_history, env)
@@ -102,17 +103,18 @@ class ObservationGroup:
         elif found is not self.published:
             self.published.copy_(found)
 
-    def begin(self, ids: torch.Tensor, computed: Found) -> torch.Tensor:
+    def begin(self, ids: torch.Tensor, computed: Found, chosen: Chosen) -> torch.Tensor:
         """Begins the episodes of the rows `ids`, (K,) int64 ascending: their first frame fills their history.
 
         Args:
             ids: The rows.
             computed: As of `advance`.
+            chosen: The rows of what other groups have computed; see `ObservationFrame.begin`.
 
         Returns:
             What they are shown, (K, width) float32, fresh; published as well.
         """
-        frame = self._frame.begin(ids, computed)
+        frame = self._frame.begin(ids, computed, chosen)
         if self._ring is not None:
             self._ring.fill(ids, frame[:, : self._ring.dim])
         rows = frame if self._is_first_in_order else frame.index_select(1, self._first)

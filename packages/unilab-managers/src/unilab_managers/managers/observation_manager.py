@@ -11,8 +11,8 @@ from unilab_core.env import TorchEnv
 from unilab_core.reset_selectors import reset_env_ids_mask
 from unilab_core.state import Observations
 from unilab_managers.cfg.observations import ObservationGroupCfg
-from unilab_managers.managers.manager_base import BoundTerm, ManagerBase, bind_terms, named
-from unilab_managers.managers.observation_frame import Found
+from unilab_managers.managers.manager_base import BoundTerm, ManagerBase, bind_terms, clearing, named
+from unilab_managers.managers.observation_frame import Chosen, Found
 from unilab_managers.managers.observation_group import ObservationGroup
 from unilab_managers.managers.observation_pipeline import ObservationPipeline
 
@@ -46,6 +46,7 @@ class ObservationManager(ManagerBase):
         every = [pipe for item in self._groups.values() for pipe in item.pipelines]
         for place, pipe in enumerate(every):
             pipe.find_twin(every[:place])
+        self._clearing = clearing(self._terms)
         self._advancing = tuple(term for term in self._terms.values() if term.advances)
         self._remembering = tuple(pipe for pipe in every if pipe.remembers)
         self._cfg = dict(groups)
@@ -85,7 +86,8 @@ class ObservationManager(ManagerBase):
         # is noted as it does.
         found: Found = None if self._env.scene.is_recording else {}
         if ids is not None:
-            return {group: item.begin(ids, found) for group, item in self._groups.items()}
+            chosen: Chosen = {}
+            return {group: item.begin(ids, found, chosen) for group, item in self._groups.items()}
         if self._is_due:
             for item in self._groups.values():
                 item.advance(found)

@@ -33,6 +33,7 @@ class ObservationPipeline:
     """
 
     row_settings: ClassVar[tuple[str, ...]] = ("name", "width", "clip", "scale", "twin")
+    row_assigned: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, term: BoundTerm, env: TorchEnv, *, corrupt: bool) -> None:
         """Evaluates the term once to learn its width; draws nothing and leaves no trace.

@@ -24,7 +24,7 @@ class RewardManager(ManagerBase):
 
     row_settings: ClassVar[tuple[str, ...]] = (
         *("_dt", "_floor", "_full_episode", "_unused"),
-        *("_running", "_total", "_scale_of_term"),
+        *("_running", "_total", "_scale_of_term", "_log_keys"),
     )
     row_records: ClassVar[tuple[str, ...]] = ("_weights",)
 
@@ -60,6 +60,8 @@ class RewardManager(ManagerBase):
         self._scales = torch.tensor([cfg.weight * self._dt for cfg in terms.values()], device=device)
         self._scale_of_term = self._scales.unsqueeze(1)  # a view, made once
         self._unused = torch.zeros(n, device=device)
+        keys = [f"Episode_Reward/{name}" for name in terms]
+        self._log_keys = tuple((f"{key}/sum", f"{key}/count") for key in keys)
 
     def recordable_calls(self) -> list[tuple[str, Callable[[], object]]]:
         """One checked call per term, weight-0 terms included."""
@@ -125,12 +127,11 @@ class RewardManager(ManagerBase):
         self._sums[ids] = torch.where(torch.isfinite(self._sums[ids]), self._sums[ids], 0.0)
 
     def _reset_rows(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
-        ended = self._env.last_episode_length[ids] > 0
-        sums = torch.where(ended[:, None], self._sums[ids], 0.0).sum(dim=0) / self._full_episode
-        count = ended.sum()
+        ended = self._env.ended_episodes(ids)
+        sums = ended.sum(self._sums[ids]) / self._full_episode
         self._sums[ids] = 0.0
         log: dict[str, torch.Tensor] = {}
-        for name, value in zip(self._weights, sums.unbind(), strict=True):
-            log[f"Episode_Reward/{name}/sum"] = value
-            log[f"Episode_Reward/{name}/count"] = count
+        for (of_sum, of_count), value in zip(self._log_keys, sums.unbind(), strict=True):
+            log[of_sum] = value
+            log[of_count] = ended.number
         return log

@@ -28,7 +28,10 @@ def is_time_out(term: BoundTerm) -> bool:
 class TerminationManager(ManagerBase):
     """Evaluates every term once a step and remembers which of them fired in it."""
 
-    row_settings: ClassVar[tuple[str, ...]] = ("_truncates", "_order", "_by_term", "_ends", "_cuts")
+    row_settings: ClassVar[tuple[str, ...]] = (
+        *("_truncates", "_order", "_by_term", "_ends", "_cuts"),
+        "_log_keys",
+    )
 
     def __init__(self, terms: Mapping[str, TerminationTermCfg], env: TorchEnv) -> None:
         """Binds the terms."""
@@ -39,6 +42,10 @@ class TerminationManager(ManagerBase):
         # is one block.
         self._order = sorted(self._terms, key=lambda name: self._truncates[name])
         by_term = torch.zeros(len(self._order), n, dtype=torch.bool, device=device)
+        keys = {name: f"Episode_Termination/{name}" for name in self._terms}
+        self._log_keys = tuple(
+            ((f"{key}/sum", f"{key}/count"), self._order.index(name)) for name, key in keys.items()
+        )
         ends = sum(not truncates for truncates in self._truncates.values())
         self._values = by_term.t()
         self._by_term = by_term
@@ -97,13 +104,13 @@ class TerminationManager(ManagerBase):
 
     def _reset_rows(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
         # A row that is reset twice between two steps still shows the flags of the episode before.
-        ended = self._env.last_episode_length[ids] > 0
-        sums = dict(zip(self._order, (self._values[ids] & ended[:, None]).sum(dim=0).float(), strict=True))
-        count = ended.sum()
+        ended = self._env.ended_episodes(ids)
+        fired = self._by_term.index_select(1, ids).logical_and_(ended.flags)
+        sums = fired.sum(dim=1, dtype=torch.float32).unbind()
         log: dict[str, torch.Tensor] = {}
-        for name in self._terms:
-            log[f"Episode_Termination/{name}/sum"] = sums[name]
-            log[f"Episode_Termination/{name}/count"] = count
+        for (of_sum, of_count), column in self._log_keys:
+            log[of_sum] = sums[column]
+            log[of_count] = ended.number
         return log
 
 

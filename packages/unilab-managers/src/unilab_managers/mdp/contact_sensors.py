@@ -24,6 +24,7 @@ class ContactSensors:
     """
 
     row_settings: ClassVar[tuple[str, ...]] = ("names", "_histories", "_counting")
+    row_assigned: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self, env: ManagerBasedRlEnv, sensor_names: Sequence[str], asset_cfg: SceneEntityCfg, *needed: str
@@ -46,7 +47,7 @@ class ContactSensors:
             raise ValueError(f"sensor_names {tuple(sensor_names)} name one twice; expected each once")
         self._env = env
         data = env.scene[asset_cfg.name].data
-        self._handles = [data.contact(name) for name in sensor_names]
+        self._handles = tuple(data.contact(name) for name in sensor_names)
         self.names = tuple(handle.name for handle in self._handles)
         for handle in self._handles:
             for field in needed:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from unilab_core.entity_cfg import SceneEntityCfg
+from unilab_core.entity_cfg import Index, SceneEntityCfg
 from unilab_core.entity_data import EntityData
+from unilab_core.joint_start import JointStart
 from unilab_core.rotation import quat_apply, quat_mul
 from unilab_core.timing import seconds_to_steps
 from unilab_managers.mdp._columns import chosen
@@ -94,8 +95,9 @@ def reset_joints_by_offset(
     Raises:
         ValueError: A range is inverted.
     """
-    pos, vel, draws_p, draws_v = _joint_defaults(env, env_ids, position_range, velocity_range, asset_cfg)
-    _stage_joints(env, env_ids, draws_p.add_(pos), draws_v.add_(vel), asset_cfg)
+    ids, start, draws_p, draws_v = _joint_draws(env, env_ids, position_range, velocity_range, asset_cfg)
+    pos = draws_p.add_(start.pos).clamp_(start.low, start.high)
+    env.scene[asset_cfg.name].data.write_joint_state(pos, draws_v.add_(start.vel), env_ids, ids)
 
 
 def reset_joints_by_scale(
@@ -117,40 +119,27 @@ def reset_joints_by_scale(
     Raises:
         ValueError: A range is inverted.
     """
-    pos, vel, draws_p, draws_v = _joint_defaults(env, env_ids, position_range, velocity_range, asset_cfg)
-    _stage_joints(env, env_ids, draws_p.mul_(pos), draws_v.mul_(vel), asset_cfg)
+    ids, start, draws_p, draws_v = _joint_draws(env, env_ids, position_range, velocity_range, asset_cfg)
+    pos = draws_p.mul_(start.pos).clamp_(start.low, start.high)
+    env.scene[asset_cfg.name].data.write_joint_state(pos, draws_v.mul_(start.vel), env_ids, ids)
 
 
-def _joint_defaults(
+def _joint_draws(
     env: ManagerBasedRlEnv,
     env_ids: torch.Tensor,
     position_range: Range,
     velocity_range: Range,
     asset_cfg: SceneEntityCfg,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Returns default positions and velocities of the joints, and draws for both, each (K, J')."""
+) -> tuple[Index, JointStart, torch.Tensor, torch.Tensor]:
+    """Returns the joints, what their resets start from, and draws for positions and velocities, each (K, J')."""
     check_range("position_range", position_range)
     check_range("velocity_range", velocity_range)
     entity = env.scene[asset_cfg.name]
     ids = entity.joint_ids(asset_cfg)
-    pos = chosen(entity.data.default_joint_pos.index_select(0, env_ids), ids)
-    vel = chosen(entity.data.default_joint_vel.index_select(0, env_ids), ids)
-    draws_p = env.rng.uniform(*position_range, tuple(pos.shape))
-    return pos, vel, draws_p, env.rng.uniform(*velocity_range, tuple(vel.shape))
-
-
-def _stage_joints(
-    env: ManagerBasedRlEnv,
-    env_ids: torch.Tensor,
-    pos: torch.Tensor,
-    vel: torch.Tensor,
-    asset_cfg: SceneEntityCfg,
-) -> None:
-    """Stages fresh positions, which it keeps within the joint limits, and velocities, each (K, J')."""
-    entity = env.scene[asset_cfg.name]
-    ids = entity.joint_ids(asset_cfg)
-    low, high = chosen(entity.data.joint_pos_limits.index_select(0, env_ids), ids).unbind(dim=-1)
-    entity.data.write_joint_state(pos.clamp_(low, high), vel, env_ids, ids)
+    start = entity.data.joint_starts.of(ids)
+    size = (env_ids.numel(), start.pos.numel())
+    draws_p = env.rng.uniform(*position_range, size)
+    return ids, start, draws_p, env.rng.uniform(*velocity_range, size)
 
 
 def reset_root_state_uniform(
@@ -179,9 +168,9 @@ def reset_root_state_uniform(
     check_components("velocity_range", velocity_range, _POSE)
     data = _free_root(env, asset_cfg)
     offsets = sample_components(env.rng, pose_range, _POSE, env_ids.numel())
-    quat = data.root_quat_w[env_ids]
+    quat = data.root_quat_w.index_select(0, env_ids)
     turned = quat_mul(quat, quat_from_euler(offsets[:, 3:]))
-    pose = torch.cat([data.root_pos_w[env_ids] + offsets[:, :3], turned], dim=1)
+    pose = torch.cat([data.root_pos_w.index_select(0, env_ids) + offsets[:, :3], turned], dim=1)
     # The velocity first: writing the pose keeps the world velocity and so changes its numbers.
     linear, angular = _velocity_plus_draws(env, env_ids, velocity_range, data, quat)
     if linear is not None and angular is not None:
@@ -231,11 +220,11 @@ def _velocity_plus_draws(
     draws = sample_components(env.rng, velocity_range, _POSE, env_ids.numel())
     linear = angular = None
     if not velocity_range.keys().isdisjoint(_LINEAR):
-        linear = data.root_lin_vel_w[env_ids] + draws[:, :3]
+        linear = data.root_lin_vel_w.index_select(0, env_ids) + draws[:, :3]
     if not velocity_range.keys().isdisjoint(_ANGULAR):
         # Of these rows only, for `root_ang_vel_w` would turn the velocities of all.
-        quat = data.root_quat_w[env_ids] if quat is None else quat
-        angular = quat_apply(quat, data.root_ang_vel_b[env_ids]) + draws[:, 3:]
+        quat = data.root_quat_w.index_select(0, env_ids) if quat is None else quat
+        angular = quat_apply(quat, data.root_ang_vel_b.index_select(0, env_ids)) + draws[:, 3:]
     return linear, angular
 
 

@@ -52,6 +52,7 @@ class ColumnNoise(NoiseModel):
     """
 
     row_settings: ClassVar[tuple[str, ...]] = ("kind", "_offset", "_width")
+    row_assigned: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self, draw: Draw | None, offset: torch.Tensor, width: torch.Tensor, operation: Operation, rng: EnvRng

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from unilab_core import ConfigError
 from unilab_rl.algorithms.bounds import ActionBounds
+from unilab_rl.contracts.groups import network_groups
 from unilab_rl.contracts.off_policy import Batch, Explorer
 
 __all__ = ["OffPolicyAgent"]
@@ -34,20 +34,16 @@ class OffPolicyAgent(ABC):
             seed: Of the initial parameters and of every later draw, the explorer's too; equal seeds learn equally.
 
         Raises:
-            ConfigError: There is no group `"obs"`.
+            ConfigError: There is no group `"obs"`, or a group that is read has no columns.
         """
-        if "obs" not in obs_groups_spec:
-            raise ConfigError(
-                f"{type(self).__name__}: the environment publishes {sorted(obs_groups_spec)}, expected a group 'obs'"
-            )
+        actor_group, self.critic_group = network_groups(type(self).__name__, obs_groups_spec)
+        """The observation group that critics read."""
+
         self.bounds = bounds
         self.device = bounds.centre.device
         """Where the networks and the batches live."""
 
-        self.critic_group = "critic" if "critic" in obs_groups_spec else "obs"
-        """The observation group that critics read."""
-
-        self.actor_width = obs_groups_spec["obs"]
+        self.actor_width = obs_groups_spec[actor_group]
         self.critic_width = obs_groups_spec[self.critic_group]
         self.updates = 0
         """How often `learn` was called."""

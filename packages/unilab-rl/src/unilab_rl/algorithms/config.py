@@ -62,8 +62,9 @@ class OffPolicyCfg(LearnerCfg):
     it. Default: on a few cores both would only share them. With 1 a resume starts new episodes."""
 
     save_replay: bool = False
-    """Save the replay with every checkpoint. Without it a resumed run starts with an empty replay, so it goes on
-    learning but not bit for bit."""
+    """Save the replay with every checkpoint, in a file beside it, which is as large as the replay: lower
+    `keep_checkpoints` if need be. Without it a resumed run starts with an empty replay, so it goes on learning but not
+    bit for bit."""
 
     def buffer_steps(self, num_envs: int) -> int:
         """Returns how many vector steps of `num_envs` rows the replay holds.

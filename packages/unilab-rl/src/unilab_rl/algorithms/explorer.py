@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from unilab_rl.state_parts import check_generator_state
+
 __all__ = ["NoisyExplorer"]
 
 
@@ -70,13 +72,8 @@ class NoisyExplorer(ABC):
                 or value.dtype != tensor.dtype
             ):
                 raise ValueError(f"{name}: the noise {key!r} is {_shown(value)}, expected {_shown(tensor)}")
-        try:
-            self.generator.set_state(state["generator"].cpu())
-        except (AttributeError, RuntimeError, TypeError) as error:
-            raise ValueError(
-                f"{name}: the state of the generator is {_shown(state['generator'])}, expected "
-                f"{_shown(self.generator.get_state())} from a generator on {self.generator.device.type!r}"
-            ) from error
+        what = f"{name}: the state of the generator"
+        self.generator.set_state(check_generator_state(what, self.generator.device, state["generator"]))
         for key, tensor in held.items():
             tensor.copy_(given[key])
 

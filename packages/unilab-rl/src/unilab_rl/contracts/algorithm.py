@@ -65,7 +65,8 @@ class Iteration:
 class LearnerState:
     """Everything that a learner needs to continue, as plain data and tensors of its own.
 
-    Each part is what `torch.load(weights_only=True)` can read back: dicts, lists, numbers, strings, tensors.
+    Each part is what `torch.load(weights_only=True)` can read back: dicts, lists, numbers, strings, tensors. One thing
+    may be left where it is: `learner["replay"]` as `ReplayContents`, which a checkpoint keeps in a file of its own.
     """
 
     learner: dict[str, Any]

@@ -1,41 +1,40 @@
-"""The state of a replay as plain data and tensors, and the check that one fits before it is written."""
+"""The contents of a replay as plain data and tensors, and the check that they fit before they are written."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from unilab_core import nearest
+from unilab_rl.state_parts import check_generator_state
 
-__all__ = ["SLOT_PARTS", "check_state", "pack_state"]
+__all__ = ["SLOT_PARTS", "STORED", "TERMINATED", "TRUNCATED", "check_state", "pack_state"]
+
+STORED: Final = 1
+"""Bit of a slot's code: it holds a transition."""
+TERMINATED: Final = 2
+"""Bit of a slot's code: the transition ended its episode for good."""
+TRUNCATED: Final = 4
+"""Bit of a slot's code: the episode was cut off after the transition."""
 
 _VERSION = 1
-_STORED, _KNOWN = 1, 1 | 2 | 4
-"""Bits of a code: of a slot with a transition; and all, with those of its end, terminated and truncated."""
+_KNOWN = STORED | TERMINATED | TRUNCATED
 
 SLOT_PARTS = ("rows", "codes", "order")
 """Parts with one entry for each slot, (N, S, ...); a state holds the leading slots that were ever written."""
 
 
-def pack_state(
-    parts: Mapping[str, torch.Tensor], described: Mapping[str, Any], *, copy: bool
-) -> dict[str, Any]:
-    """Returns the state of a replay.
+def pack_state(parts: Mapping[str, torch.Tensor], described: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the contents of a replay, tensors as views.
 
     Args:
         parts: Its live tensors; those of `SLOT_PARTS` have the shape (N, S, ...).
         described: What is said beside them.
-        copy: Whether the tensors are copies on the CPU, or views.
     """
     used = min(parts["rows"].shape[1], int(parts["position"].max()) + 1)
     held = {name: part[:, :used] if name in SLOT_PARTS else part for name, part in parts.items()}
-    if copy:
-        held = {
-            name: part.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-            for name, part in held.items()
-        }
     return {"version": _VERSION, **described, **held}
 
 
@@ -43,7 +42,6 @@ def check_state(
     state: Mapping[str, Any],
     parts: Mapping[str, torch.Tensor],
     described: Mapping[str, Any],
-    generator: torch.Generator,
 ) -> int:
     """Checks that a state fits a replay.
 
@@ -51,7 +49,6 @@ def check_state(
         state: What `pack_state` returned.
         parts: The live tensors of the replay.
         described: What it says of itself.
-        generator: Its generator, which is left alone.
 
     Returns:
         How many leading slots the state holds.
@@ -80,7 +77,7 @@ def check_state(
     _check_ranges(state, used)
     _check_codes(state, used)
     _check_counts(state)
-    _check_generator(state["generator"], generator)
+    _check_generator(state["generator"], parts["rows"].device)
     return used
 
 
@@ -142,7 +139,7 @@ def _check_codes(state: Mapping[str, Any], used: int) -> None:
     places = torch.arange(used, device=order.device) - first.unsqueeze(1)
     drawn = places.remainder_(state["capacity"] + 1) < counts
     slots = torch.zeros_like(order).scatter_add_(1, order.long(), drawn.to(order.dtype))
-    wrong = (slots != (codes & _STORED)) | ((codes != 0) & (slots == 0))
+    wrong = (slots != (codes & STORED)) | ((codes != 0) & (slots == 0))
     if bool(wrong.any()):
         row, slot = (int(each) for each in wrong.nonzero()[0])
         raise ValueError(
@@ -165,15 +162,9 @@ def _check_counts(state: Mapping[str, Any]) -> None:
         )
 
 
-def _check_generator(given: object, own: torch.Generator) -> None:
+def _check_generator(given: object, device: torch.device) -> None:
     if not isinstance(given, Mapping) or set(given) != {"device", "state"}:
         raise ValueError(f"replay state: generator is {given!r:.60}, expected 'device' and 'state'")
-    state = given["state"]
-    if not isinstance(state, torch.Tensor) or state.dtype != torch.uint8:
-        raise ValueError(f"replay state: the generator's state is {state!r:.40}, expected a uint8 tensor")
-    if given["device"] == own.device.type:
-        try:
-            # A copy: of a view into something larger, torch would read what the larger begins with.
-            torch.Generator(own.device).set_state(state.clone())
-        except RuntimeError as error:
-            raise ValueError(f"replay state: the generator's state can't be used: {error}") from error
+    # The state of a generator of another kind of device is not used.
+    own = device if given["device"] == device.type else None
+    check_generator_state("replay state: the generator's state", own, given["state"])

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 from unilab_core import ConfigError
 from unilab_rl.contracts.off_policy import Batch
-from unilab_rl.replay.contents import check_state, pack_state
-from unilab_rl.replay.files import read_replay_file, write_replay_file
+from unilab_rl.replay.contents import (
+    SLOT_PARTS,
+    STORED,
+    TERMINATED,
+    TRUNCATED,
+    check_state,
+    pack_state,
+)
+from unilab_rl.replay.mark import Overwritten, ReplayMark
 from unilab_rl.replay.memory import check_memory
 from unilab_rl.replay.rows import TransitionLayout
 from unilab_rl.targets import n_step_return
 
 __all__ = ["Replay"]
-
-_STORED: Final = 1
-_TERMINATED: Final = 2
-_TRUNCATED: Final = 4
 
 _DRAWS: Final = 2**62
 """Draws are integers below it, taken modulo the number of windows: no window is likelier than another by more than
@@ -112,6 +115,7 @@ class Replay:
         self._observations = self._rows[:, : self.layout.obs_width]
         self._generator = torch.Generator(self.device).manual_seed(seed)
         self._num_adds = self._reached = 0
+        self._newest_mark: weakref.ref[ReplayMark] | None = None
 
     @property
     def num_transitions(self) -> int:
@@ -184,7 +188,8 @@ class Replay:
         here = torch.where(accepted, here, self._nowhere)
         after = torch.where(accepted, after, self._nowhere)
         place = torch.where(accepted, base + self._pushed % slots, self._nowhere)
-        code = _STORED + _TERMINATED * terminated.to(torch.uint8) + _TRUNCATED * truncated.to(torch.uint8)
+        code = STORED + TERMINATED * terminated.to(torch.uint8) + TRUNCATED * truncated.to(torch.uint8)
+        self._note(here, after, place)
         self._rows.index_copy_(0, here, packed[:, :width])
         self._observations.index_copy_(0, after, following)
         self._codes.index_copy_(0, after, torch.zeros_like(code))
@@ -196,6 +201,16 @@ class Replay:
         self._cut.copy_(terminated | truncated | ~accepted)
         self._refused.add_((~accepted).sum())
         self._num_adds += 1
+
+    def _note(self, here: torch.Tensor, after: torch.Tensor, place: torch.Tensor) -> None:
+        """Lets the newest mark, if anybody holds it, keep what a step is about to write over."""
+        mark = self._held_mark()
+        if mark is not None:
+            written = (
+                *((self._rows, here), (self._observations, after)),
+                *((self._codes, here), (self._codes, after), (self._order, place)),
+            )
+            mark.note(Overwritten(cells, where, cells.index_select(0, where)) for cells, where in written)
 
     def interrupt(self) -> None:
         """Lets no window run on into the next step.
@@ -223,7 +238,7 @@ class Replay:
         base, slots, width = env * self._slots, self._slots, self.layout.stored_width
         cells = base.unsqueeze(1) + (start.unsqueeze(1) + self._steps) % slots
         codes = self._codes[cells]
-        window = n_step_return(self._rows[:, width - 1][cells], codes > _STORED, codes != 0, gamma=self.gamma)
+        window = n_step_return(self._rows[:, width - 1][cells], codes > STORED, codes != 0, gamma=self.gamma)
         last = codes.gather(1, window.num_steps.unsqueeze(1) - 1).squeeze(1)
         first = self._rows.index_select(0, base + start)
         reached = self._observations.index_select(0, base + (start + window.num_steps) % slots)
@@ -233,7 +248,7 @@ class Replay:
             rewards=window.rewards,
             next_obs=self.layout.split_obs(reached),
             discounts=window.discounts,
-            terminated=(last & _TERMINATED) != 0,
+            terminated=(last & TERMINATED) != 0,
         )
 
     def _draw(self, batch_size: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -247,12 +262,45 @@ class Replay:
         place = (draws - (bounds - counts - self._first)[env]) % self._slots
         return env, self._order[env * self._slots + place].long()
 
-    def state(self) -> dict[str, Any]:
-        """Returns copies of everything on the CPU: contents, heads, counts and generator; waits for the device."""
-        return pack_state(self._parts(), self._describe(), copy=True)
+    def mark(self) -> ReplayMark:
+        """Returns the contents as they are now, heads, counts and generator included, without copying them.
+
+        As long as somebody holds it, later steps can be undone: see `ReplayMark`. It doesn't wait for the device.
+        """
+        heads = {name: part for name, part in self._parts().items() if name not in SLOT_PARTS}
+        mark = ReplayMark(heads, self._counters(), self.take_back)
+        before = self._held_mark()
+        if before is not None:
+            before.following = mark
+        self._newest_mark = weakref.ref(mark)
+        return mark
+
+    def take_back(self, mark: ReplayMark) -> dict[str, Any]:
+        """Undoes everything since `mark`, one of its own, and returns the contents, tensors as views of its own.
+
+        Raises:
+            RuntimeError: It was loaded anew, or taken back farther, since.
+        """
+        marks = [mark]
+        while (following := marks[-1].following) is not None:
+            marks.append(following)
+        newest = self._held_mark()
+        if not any(newest is each for each in marks):
+            raise RuntimeError(
+                "Replay: loaded anew, or taken back farther, since the mark was made, so there is no way back to it"
+            )
+        for each in reversed(marks):
+            each.undo()
+        parts = self._parts()
+        for name, head in mark.heads.items():
+            parts[name].copy_(head)
+        self._num_adds, self._reached = mark.counters["num_adds"], mark.counters["reached"]
+        self._generator.set_state(mark.counters["generator"]["state"])
+        mark.following, self._newest_mark = None, weakref.ref(mark)
+        return pack_state(parts, self._describe())
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Continues from what `state` of a replay with the same rows and capacity returned; n and gamma may differ.
+        """Continues from the contents of a replay with the same rows and capacity; n and gamma may differ.
 
         The state of a generator of another kind of device can't be used; the own one then stays as it was seeded.
 
@@ -260,40 +308,22 @@ class Replay:
             ValueError: Something is missing, unknown or of another shape, dtype or range; nothing was changed.
         """
         parts = self._parts()
-        used = check_state(state, parts, self._describe(), self._generator)
+        used = check_state(state, parts, self._describe())
+        self._newest_mark = None
         for name, part in parts.items():
-            if name in ("rows", "codes", "order"):
+            if name in SLOT_PARTS:
                 part[:, :used].copy_(state[name])
             else:
                 part.copy_(state[name])
         parts["codes"][:, used:].zero_()
         if state["generator"]["device"] == self.device.type:
-            self._generator.set_state(state["generator"]["state"].clone())  # as in `check_state`
+            # A copy: of a view into something larger, torch would read what the larger begins with.
+            self._generator.set_state(state["generator"]["state"].clone())
         self._num_adds, self._reached = state["num_adds"], state["reached"]
 
-    def save(self, path: Path) -> str:
-        """Writes everything to a file so that `path` holds the old one, or none, until the new one is complete.
-
-        Returns:
-            The SHA-256 of the file in hexadecimal, for the checkpoint that it belongs to.
-
-        Raises:
-            OSError: The place can't be written or is full; nothing is left behind.
-        """
-        return write_replay_file(path, pack_state(self._parts(), self._describe(), copy=False))
-
-    def load(self, path: Path, *, digest: str | None = None) -> None:
-        """Continues from a file that `save` wrote, which is read through a memory map and not loaded as a whole.
-
-        Args:
-            path: The file.
-            digest: What `save` returned; `None`: any complete replay file will do.
-
-        Raises:
-            ReplayFileError: There is no such file; it is empty, cut off, damaged, of another format or another run;
-                or it doesn't fit this replay. Nothing was changed.
-        """
-        read_replay_file(path, self.load_state, digest=digest)
+    def _held_mark(self) -> ReplayMark | None:
+        """Returns the newest mark if anybody but the replay holds it."""
+        return None if self._newest_mark is None else self._newest_mark()
 
     def _parts(self) -> dict[str, torch.Tensor]:
         """Returns live views of all that changes: those of slots (N, S, ...), all others as they are."""
@@ -317,6 +347,12 @@ class Replay:
             "num_actions": self.layout.num_actions,
             "num_envs": self.num_envs,
             "capacity": self.capacity,
+            **self._counters(),
+        }
+
+    def _counters(self) -> dict[str, Any]:
+        """Returns what of it changes."""
+        return {
             "num_adds": self._num_adds,
             "reached": self._reached,
             "generator": {"device": self.device.type, "state": self._generator.get_state()},

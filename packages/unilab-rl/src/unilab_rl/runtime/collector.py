@@ -160,9 +160,9 @@ class Collector:
         check_names("the collector's state", state, ("steps", "explorer", "generator"))
         if type(state["steps"]) is not int or state["steps"] < 0:
             raise ValueError(f"the collector's steps are {state['steps']!r:.40}, expected a count")
-        check_generator_state("the collector's generator", self._generator, state["generator"])
+        drawn = check_generator_state("the collector's generator", self._generator.device, state["generator"])
         self.explorer.load_state(state["explorer"])
-        self._generator.set_state(state["generator"].cpu())
+        self._generator.set_state(drawn)
         self.steps = state["steps"]
         self._obs = None
 

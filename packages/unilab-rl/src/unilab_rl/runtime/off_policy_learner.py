@@ -12,6 +12,7 @@ from unilab_core import NonFiniteError
 from unilab_rl.algorithms.agent import OffPolicyAgent
 from unilab_rl.algorithms.config import OffPolicyCfg
 from unilab_rl.contracts.algorithm import Iteration, LearnerState
+from unilab_rl.contracts.replay import ReplayContents
 from unilab_rl.replay import Replay
 from unilab_rl.runtime.actor_policy import ActorPolicy
 from unilab_rl.runtime.collector import TransitionSource
@@ -88,7 +89,7 @@ class OffPolicyLearner:
     def state(self) -> LearnerState:
         """Returns copies, on the CPU, of networks, optimisers, normalisers, generators and counters.
 
-        The replay is among them where the config says `save_replay`: its contents are then copied each time.
+        Where the config says `save_replay`, the replay is among them as `ReplayContents`, which are not copied.
         """
         networks, normalizer = split_networks(self.agent.modules)
         return LearnerState(
@@ -96,7 +97,7 @@ class OffPolicyLearner:
                 "networks": networks,
                 "updates": self.agent.updates,
                 "stored_steps": self._stored_steps,
-                "replay": self.replay.state() if self.cfg.save_replay else None,
+                "replay": self.replay.mark() if self.cfg.save_replay else None,
             },
             optimizer={
                 name: copy_to_cpu(optimizer.state_dict()) for name, optimizer in self.agent.optimizers.items()
@@ -113,7 +114,7 @@ class OffPolicyLearner:
         meanwhile, as far as it had begun to.
 
         Args:
-            state: What `state` returned.
+            state: What `state` returned, or what a checkpoint was read to together with its replay.
             episodes_continue: Whether the environment goes on in the middle of its episodes; if it starts new ones,
                 no window of the replay runs on into them, returns for a scale of rewards start at 0, and noise that
                 belongs to an episode is redrawn.
@@ -133,14 +134,16 @@ class OffPolicyLearner:
             check_optimizer(optimizer, state.optimizer[name], trained=False)
         updates, stored = (_count(name, learner[name]) for name in ("updates", "stored_steps"))
         check_names("checkpoint part 'rng'", state.rng, ("agent", "source"))
-        check_generator_state("the agent's generator", self.agent.generator, state.rng["agent"])
+        drawn = check_generator_state(
+            "the agent's generator", self.agent.generator.device, state.rng["agent"]
+        )
         self._load_source_and_replay(state.rng["source"], learner["replay"])
         self._stored_steps = stored if learner["replay"] is not None else 0
         for name, module in self.agent.modules.items():
             module.load_state_dict(networks[name])
         for name, optimizer in self.agent.optimizers.items():
             optimizer.load_state_dict(state.optimizer[name])
-        self.agent.generator.set_state(state.rng["agent"])
+        self.agent.generator.set_state(drawn)
         self.agent.updates = updates
         if not episodes_continue:
             self.replay.interrupt()
@@ -214,14 +217,17 @@ class OffPolicyLearner:
         """Restores both or none; without a saved replay its own stays as it is: empty, in a run that resumes."""
         if not isinstance(source, Mapping):
             raise ValueError(f"the source's state is a {type(source).__name__}, expected a dict")
+        if replay is not None and not isinstance(replay, ReplayContents):
+            raise ValueError(
+                f"the replay is a {type(replay).__name__}, expected its contents; read the checkpoint together with "
+                "its replay: load_checkpoint_with_replay"
+            )
         before = self.source.state()
         self.source.load_state(source)
         if replay is None:
             return
         try:
-            if not isinstance(replay, Mapping):
-                raise ValueError(f"the replay's state is a {type(replay).__name__}, expected a dict")
-            self.replay.load_state(replay)
+            self.replay.load_state(replay.restore())
         except ValueError:
             self.source.load_state(before)
             raise

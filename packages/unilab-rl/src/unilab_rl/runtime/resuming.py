@@ -14,8 +14,9 @@ from unilab_rl.checkpoint import (
     Checkpoint,
     CheckpointError,
     list_checkpoints,
-    load_checkpoint,
+    load_checkpoint_with_replay,
     load_latest_checkpoint,
+    replay_path,
 )
 from unilab_rl.manifest import installed_versions, thread_settings
 from unilab_rl.metrics_log import check_metrics, free_superseded_name, set_aside_after
@@ -53,13 +54,13 @@ def read_resume(folder: RunFolder, config: RunConfig, path: Path | None = None) 
         path: The checkpoint; by default the newest that isn't damaged, with a warning for each one passed over.
 
     Raises:
-        CheckpointError: The checkpoint is damaged, or was trained with another config.
+        CheckpointError: The checkpoint or its replay is damaged, or it was trained with another config.
         RunFolderError: Another file of the run is damaged or missing, or the run can't be written to.
     """
     if path is None:
-        path, checkpoint = load_latest_checkpoint(folder.checkpoints)
+        path, checkpoint = load_latest_checkpoint(folder.checkpoints, load_checkpoint_with_replay)
     else:
-        checkpoint = load_checkpoint(path)
+        checkpoint = load_checkpoint_with_replay(path)
     _check_same_config(folder, config, path, checkpoint)
     _resumes(folder)
     try:
@@ -88,8 +89,17 @@ def write_resume(folder: RunFolder, start: Resume, budget: BudgetCfg) -> None:
     folder.write_manifest(folder.manifest() | {"resumes": [*_resumes(folder), entry]})
     for path in list_checkpoints(folder.checkpoints):
         if int(path.stem.removeprefix("model_")) > start.checkpoint.iteration:
-            path.rename(free_superseded_name(path))
+            _set_aside(path)
     set_aside_after(folder.metrics_path, start.checkpoint.iteration)
+
+
+def _set_aside(path: Path) -> None:
+    """Renames a checkpoint and its replay alike, so that both can be given their names back."""
+    aside, replay = free_superseded_name(path), replay_path(path)
+    # The replay last: without its checkpoint it is removed by the next save, a checkpoint without it would be damaged.
+    path.rename(aside)
+    if replay.exists():
+        replay.rename(replay.with_name(replay.name + aside.name.removeprefix(path.name)))
 
 
 def _check_same_config(folder: RunFolder, config: RunConfig, path: Path, checkpoint: Checkpoint) -> None:

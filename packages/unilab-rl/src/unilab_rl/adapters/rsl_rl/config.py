@@ -9,6 +9,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from unilab_core import ConfigError, Func
 from unilab_rl.contracts.algorithm import LearnerCfg
+from unilab_rl.contracts.groups import network_groups
 
 __all__ = ["PpoCfg"]
 
@@ -131,12 +132,9 @@ class PpoCfg(LearnerCfg):
             obs_groups_spec: Width of each observation group that the environment publishes.
 
         Raises:
-            ConfigError: There is no group `"obs"`.
+            ConfigError: There is no group `"obs"`, or a group that is read has no columns.
         """
-        if "obs" not in obs_groups_spec:
-            raise ConfigError(
-                f"PpoCfg: the environment publishes {sorted(obs_groups_spec)}, expected a group 'obs'"
-            )
+        actor_group, critic_group = network_groups("PpoCfg", obs_groups_spec)
         shared = {
             "class_name": "MLPModel",
             "activation": self.activation,
@@ -157,7 +155,7 @@ class PpoCfg(LearnerCfg):
         }
         return {
             "num_steps_per_env": self.num_steps_per_env,
-            "obs_groups": {"actor": ["obs"], "critic": ["critic" if "critic" in obs_groups_spec else "obs"]},
+            "obs_groups": {"actor": [actor_group], "critic": [critic_group]},
             "actor": {**shared, "hidden_dims": self.actor_hidden_dims, "distribution_cfg": distribution},
             "critic": {**shared, "hidden_dims": self.critic_hidden_dims},
             "algorithm": algorithm,

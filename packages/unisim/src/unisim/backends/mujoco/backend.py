@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from unisim.backends.mujoco.engine_warnings import BAD_ROW, EngineWarnings, log_engine_message
+from unisim.backends.mujoco.holding import HoldingControl
 from unisim.backends.mujoco.reads import BatchReads, state_columns
 from unisim.capabilities import Diagnostic, TensorCapabilities, device_problem
 from unisim.contract import Declared
@@ -20,7 +21,7 @@ from unisim.randomization import MODEL_FIELDS, engine_values
 from unisim.render import CameraCfg, OffscreenRenderer
 from unisim.reset import ResetPayload
 from unisim.scene import SceneCfg, SimCfg
-from unisim.scene_model import compile_scene, engine_field, holding_actuators
+from unisim.scene_model import compile_scene, engine_field
 from unisim.transfer import HostBridgeTransferPlan
 
 __all__ = ["MuJoCoBackend"]
@@ -64,8 +65,7 @@ class MuJoCoBackend(HostBridgeBackend):
         )
         self._warnings = EngineWarnings(self._model)
         self._renderer: OffscreenRenderer | None = None
-        self._holds_length = holding_actuators(self._model)
-        self._held_range = np.array([layout.actuators[i].ctrl_range for i in self._holds_length]).T
+        self._holding = HoldingControl(self._batch, self._model, layout)
         self._default_qpos = np.array(layout.default_qpos)
         self._default_qvel = np.array(layout.default_qvel)
         # Views of the state rows, which stay where they are: binding one anew costs more than writing a row.
@@ -74,9 +74,10 @@ class MuJoCoBackend(HostBridgeBackend):
         moving = [state_columns(self._batch, name) for name in ("qpos", "qvel")]
         self._moving = self._batch.state[:, moving[0].start : moving[1].stop]
         self._finite = np.empty(self._moving.shape, dtype=bool)
-        self._length = self._batch.bind("actuator_length")
         self._fields = {name: self._batch.expand(engine_field(name)) for name in declared.model_fields}
         self._nominal = {name: torch.from_numpy(values[0].copy()) for name, values in self._fields.items()}
+        self._rounded = {name: values.float() for name, values in self._nominal.items()}
+        self._derived_from = frozenset(name for name in self._fields if _derives_constants(name))
         self._wrench_bodies = [layout.bodies.index(name) for name in self._declared.wrench_bodies]
         self._reads = BatchReads(
             self._batch,
@@ -153,17 +154,16 @@ class MuJoCoBackend(HostBridgeBackend):
         state["qvel"][ids] = self._default_qvel if payload.qvel is None else payload.qvel.numpy()
         if payload.ctrl is not None:
             state["ctrl"][ids] = payload.ctrl.numpy()
-        elif self._holds_length.size:
-            batch.forward(ids, stage=mujoco.mjtStage.mjSTAGE_POS)
-            held = ids[:, None], self._holds_length
-            state["ctrl"][held] = np.clip(self._length[held], *self._held_range)
+        else:
+            self._holding.write(ids, state["qpos"], state["ctrl"])
         batch.forward(ids, stage=mujoco.mjtStage.mjSTAGE_ACC)
         self._reads.restarted(ids)
 
     def _write_fields(self, payload: ResetPayload, ids: np.ndarray[Any, Any]) -> None:
         for name, values in payload.model.items():
-            self._fields[name][ids] = engine_values(name, values, self._nominal[name]).numpy()
-        if any(_derives_constants(name) for name in payload.model):
+            written = engine_values(name, values, self._nominal[name], self._rounded[name])
+            self._fields[name][ids] = written.numpy()
+        if not self._derived_from.isdisjoint(payload.model):
             self._batch.set_const(ids)
 
     def _commit_write(self, payload: ResetPayload) -> None:
@@ -210,7 +210,7 @@ class MuJoCoBackend(HostBridgeBackend):
         self._check_snapshot(snapshot, self.snapshot())
         for name, values in self._fields.items():
             values[:] = snapshot[f"field:{name}"].numpy()
-        if any(_derives_constants(name) for name in self._fields):
+        if self._derived_from:
             self._batch.set_const()
         self._batch.state[:] = snapshot["state"].numpy()
         self._reads.hold(snapshot)
@@ -251,7 +251,7 @@ class MuJoCoBackend(HostBridgeBackend):
         finally:
             # Every array bound from the batch keeps its threads alive, so all of them go together.
             del self._batch, self._reads, self._state, self._wrenches, self._moving
-            del self._length, self._fields, self._renderer
+            del self._holding, self._fields, self._renderer
 
 
 def _derives_constants(name: str) -> bool:

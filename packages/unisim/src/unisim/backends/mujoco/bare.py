@@ -10,6 +10,7 @@ import mujoco.batch
 import numpy as np
 import torch
 
+from unisim.backends.mujoco.holding import HoldingControl
 from unisim.backends.mujoco.packing import follows_from_state
 from unisim.backends.mujoco.reads import state_columns
 from unisim.bare import BareEngine, EngineCall, Freshness, RowsCall, StepCall
@@ -17,7 +18,7 @@ from unisim.contract import Declared
 from unisim.model_layout import find, layout_digest
 from unisim.randomization import engine_values
 from unisim.scene import SceneCfg, SimCfg
-from unisim.scene_model import compile_scene, engine_field, holding_actuators
+from unisim.scene_model import compile_scene, engine_field
 
 __all__ = ["BareBatch"]
 
@@ -67,9 +68,7 @@ class BareBatch(BareEngine):
         self._bodies = [layout.bodies.index(name) for name in declared.wrench_bodies]
         self._fields = {name: self._batch.expand(engine_field(name)) for name in declared.model_fields}
         self._nominal = {name: torch.from_numpy(values[0].copy()) for name, values in self._fields.items()}
-        self._holding = holding_actuators(model)
-        self._held_range = np.array([layout.actuators[i].ctrl_range for i in self._holding]).T
-        self._length = self._batch.bind("actuator_length") if self._fresh and self._holding.size else None
+        self._holding = HoldingControl(self._batch, model, layout) if self._fresh else None
         # The engine fills what is bound: the backend pays for its sensors too.
         self._sensors = self._batch.bind("sensordata") if self._fresh else None
         self._default = np.array(layout.default_qpos), np.array(layout.default_qvel)
@@ -144,14 +143,12 @@ class BareBatch(BareEngine):
         batch = self._batch
         batch.reset(ids, stage=mujoco.mjtStage.mjSTAGE_NONE)
         self._qpos[ids], self._qvel[ids] = qpos, qvel
-        if not self._fresh:  # the next step computes whatever it needs, under its own control
+        if self._holding is None:  # the next step computes whatever it needs, under its own control
             return
         if ctrl is not None:
             self._ctrl[ids] = ctrl
-        elif self._length is not None:
-            batch.forward(ids, stage=mujoco.mjtStage.mjSTAGE_POS)
-            held = np.ix_(ids, self._holding)
-            self._ctrl[held] = np.clip(self._length[held], *self._held_range)
+        else:
+            self._holding.write(ids, self._qpos, self._ctrl)
         batch.forward(ids, stage=mujoco.mjtStage.mjSTAGE_ACC)
 
     def _write(self, ids: Array, qpos: Array | None, qvel: Array | None, ctrl: Array | None) -> None:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import hashlib
 import json
 import math
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
-__all__ = ["FORMAT", "ReplayFileError", "read_replay_file", "write_replay_file"]
+from unilab_rl.atomic_write import write_atomically
+
+__all__ = [
+    "FORMAT",
+    "DamagedReplayFileError",
+    "ReplayFile",
+    "ReplayFileError",
+    "read_replay_file",
+    "write_replay_file",
+]
 
 FORMAT = "unilab-rl-replay/1"
 # magic line | header length, 8 bytes, little-endian | header (JSON) | tensors, each from a multiple of 64 | SHA-256
@@ -23,21 +31,37 @@ _MAGIC = FORMAT.encode() + b"\n"
 _LENGTH = 8
 _ALIGNMENT = 64
 _DIGEST = 32
-_CHUNK = 2**26
-_ADVICE = "; use that of an older checkpoint, or continue with an empty replay"
+_CHUNK = 2**24
 _DTYPES = {str(dtype): dtype for dtype in (torch.float32, torch.uint8, torch.int32, torch.int64, torch.bool)}
 
 
 class ReplayFileError(ValueError):
-    """A file of a replay can't be read or doesn't fit; the message names the file and what to do."""
+    """A file of a replay can't be read; the message names the file."""
+
+
+class DamagedReplayFileError(ReplayFileError):
+    """It is missing, cut off, altered, of another checkpoint or foreign, so that an older one is the better choice."""
+
+
+@dataclass(frozen=True)
+class ReplayFile:
+    """The contents of a file that was checked, as `ReplayContents`."""
+
+    contents: Mapping[str, Any]
+    """Plain data, and tensors that are views of the mapped file: pages are read when they are used."""
+
+    def restore(self) -> Mapping[str, Any]:
+        """Returns the contents."""
+        return self.contents
 
 
 def write_replay_file(path: Path, state: Mapping[str, Any]) -> str:
-    """Writes the state of a replay so that `path` holds the old file, or none, until the new one is complete.
+    """Writes the contents of a replay so that `path` holds the old file, or none, until the new one is complete.
 
     Args:
         path: The file.
-        state: Plain data and tensors, which may lie on any device; they are copied piece by piece.
+        state: Plain data and tensors, which may lie on any device; they are written piece by piece, and what lies on
+            the CPU is not copied.
 
     Returns:
         The SHA-256 of all that precedes it in the file, in hexadecimal.
@@ -52,88 +76,76 @@ def write_replay_file(path: Path, state: Mapping[str, Any]) -> str:
         for name, tensor in tensors.items()
     ]
     header = json.dumps({"state": plain, "sections": sections}).encode()
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        with temporary.open("wb") as file:
-            digest = hashlib.sha256()
 
-            def write(data: bytes | memoryview) -> None:
-                file.write(data)
-                digest.update(data)
+    def write_all(file: BinaryIO) -> str:
+        digest = hashlib.sha256()
 
-            write(_MAGIC + len(header).to_bytes(_LENGTH, "little") + header)
-            for tensor in tensors.values():
-                write(b"\0" * (-file.tell() % _ALIGNMENT))
-                for piece in _pieces(tensor):
-                    write(_bytes_of(piece))
-            file.write(digest.digest())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-        raise
-    _sync_folder(path.parent)
-    return digest.hexdigest()
+        def write(data: bytes | memoryview) -> None:
+            file.write(data)
+            digest.update(data)
+
+        write(_MAGIC + len(header).to_bytes(_LENGTH, "little") + header)
+        for tensor in tensors.values():
+            write(b"\0" * (-file.tell() % _ALIGNMENT))
+            for piece in _pieces(tensor):
+                write(_bytes_of(piece))
+        file.write(digest.digest())
+        return digest.hexdigest()
+
+    return write_atomically(path, write_all)
 
 
-def read_replay_file(
-    path: Path, load: Callable[[dict[str, Any]], None], *, digest: str | None = None
-) -> None:
-    """Hands the state in a file to `load`, its tensors as views of the mapped file.
+def read_replay_file(path: Path, *, digest: str) -> ReplayFile:
+    """Maps a file and checks every byte of it.
 
     Args:
         path: The file.
-        load: Copies what it needs, and raises `ValueError` where the state doesn't fit.
-        digest: What `write_replay_file` returned; `None`: any complete file will do.
+        digest: What `write_replay_file` returned.
 
     Raises:
-        ReplayFileError: There is no such file; it is empty, cut off, damaged, of another format or not the one of
-            `digest`; or it doesn't fit.
+        ReplayFileError: It is of another format version.
+        DamagedReplayFileError: There is no such file; it is empty, cut off, damaged, or not the one of `digest`.
+        OSError: It can't be read.
     """
     mapped = _map(path)
     header, start = _read_header(path, mapped)
     sections, end = _locate(path, header, start)
     if mapped.numel() != end + _DIGEST:
-        raise ReplayFileError(
-            f"{path}: cut off, or damaged: {mapped.numel()} bytes, expected {end + _DIGEST}{_ADVICE}"
+        raise DamagedReplayFileError(
+            f"{path}: cut off, or damaged: {mapped.numel()} bytes, expected {end + _DIGEST}"
         )
     found = hashlib.sha256()
     for piece in torch.split(mapped[:end], _CHUNK):
         found.update(_bytes_of(piece))
     if found.digest() != bytes(_bytes_of(mapped[end:])):
-        raise ReplayFileError(f"{path}: damaged, its checksum is wrong{_ADVICE}")
-    if digest is not None and found.hexdigest() != digest:
-        raise ReplayFileError(
-            f"{path}: of another checkpoint, its SHA-256 is {found.hexdigest()}, expected {digest}{_ADVICE}"
+        raise DamagedReplayFileError(f"{path}: damaged, its checksum is wrong")
+    if found.hexdigest() != digest:
+        raise DamagedReplayFileError(
+            f"{path}: of another checkpoint, its SHA-256 is {found.hexdigest()}, expected {digest}"
         )
     tensors = {
         name: mapped[first:last].view(_DTYPES[dtype]).view(shape)
         for name, dtype, shape, first, last in sections
     }
-    try:
-        load(_put_tensors(header["state"], "", tensors))
-    except ValueError as error:
-        raise ReplayFileError(f"{path}: {error}") from error
+    return ReplayFile(_put_tensors(header["state"], "", tensors))
 
 
 def _map(path: Path) -> torch.Tensor:
     if not path.is_file():
-        raise ReplayFileError(f"{path}: no such replay file{_ADVICE}")
+        raise DamagedReplayFileError(f"{path}: no such replay file")
     size = path.stat().st_size
     with path.open("rb") as file:
         magic = file.read(len(_MAGIC))
     if magic != _MAGIC:
         line = magic.split(b"\n")[0].decode(errors="replace")
         if _MAGIC.startswith(magic):  # which is nothing where the file is empty
-            raise ReplayFileError(f"{path}: cut off after {size} bytes{_ADVICE}")
+            raise DamagedReplayFileError(f"{path}: cut off after {size} bytes")
         if re.fullmatch(r"unilab-rl-replay/\d+", line):
             raise ReplayFileError(
                 f"{path}: has format {line!r}, this version reads {FORMAT!r}; use the version of unilab-rl that "
                 "wrote it"
             )
-        raise ReplayFileError(f"{path}: written by something else, not a replay file of unilab-rl{_ADVICE}")
+        raise DamagedReplayFileError(f"{path}: written by something else, not a replay file of unilab-rl")
     # Private: nobody writes, and if somebody did, the file would stay as it is.
     return torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)
 
@@ -142,13 +154,13 @@ def _read_header(path: Path, mapped: torch.Tensor) -> tuple[dict[str, Any], int]
     start = len(_MAGIC) + _LENGTH
     length = int.from_bytes(bytes(_bytes_of(mapped[len(_MAGIC) : start])), "little")
     if mapped.numel() < start + length + _DIGEST:
-        raise ReplayFileError(f"{path}: cut off within its header, or damaged{_ADVICE}")
+        raise DamagedReplayFileError(f"{path}: cut off within its header, or damaged")
     try:
         header = json.loads(bytes(_bytes_of(mapped[start : start + length])))
     except (ValueError, RecursionError) as error:
-        raise ReplayFileError(f"{path}: damaged, its header is unreadable{_ADVICE}") from error
+        raise DamagedReplayFileError(f"{path}: damaged, its header is unreadable") from error
     if not isinstance(header, dict) or set(header) != {"state", "sections"}:
-        raise ReplayFileError(f"{path}: damaged, its header is none{_ADVICE}")
+        raise DamagedReplayFileError(f"{path}: damaged, its header is none")
     return header, start + length
 
 
@@ -166,7 +178,7 @@ def _locate(
             end = first + math.prod(shape) * _DTYPES[dtype].itemsize
             located.append((name, dtype, shape, first, end))
     except (KeyError, TypeError) as error:
-        raise ReplayFileError(f"{path}: damaged, its header is none{_ADVICE}") from error
+        raise DamagedReplayFileError(f"{path}: damaged, its header is none") from error
     return located, end
 
 
@@ -193,12 +205,10 @@ def _pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """Yields a tensor in row-major order as contiguous pieces on the CPU, of `_CHUNK` bytes at most."""
     if tensor.numel() * tensor.itemsize <= _CHUNK or tensor.ndim == 0:
         yield tensor.detach().to("cpu").contiguous()
-    elif tensor.ndim == 1:
-        for piece in torch.split(tensor, _CHUNK // tensor.itemsize):
-            yield from _pieces(piece)
-    else:
-        for row in tensor:
-            yield from _pieces(row)
+        return
+    rows = _CHUNK // (tensor[0].numel() * tensor.itemsize)
+    for piece in torch.split(tensor, rows) if rows else tensor:
+        yield from _pieces(piece)
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
@@ -210,12 +220,3 @@ def _bytes_of(tensor: torch.Tensor) -> memoryview:
         if size
         else memoryview(b"")
     )
-
-
-def _sync_folder(folder: Path) -> None:
-    """Makes a rename in `folder` survive a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
