@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from unilab_core import make_env
 
 RESET = {"velocity-flat-quadruped": 255, "cartpole-balance": 99}
-"""The most operators that a reset adds to a step, terms included: as they are now, to be lowered when it gets cheaper."""
+"""The most operators that a reset adds to a step, terms included: as they are now, to be lowered when it is cheaper."""
 
 CALM: dict[str, dict[str, object]] = {
     "velocity-flat-quadruped": {"events.push": None, "commands.twist.resampling_time_range": (900.0, 900.0)},
