@@ -163,3 +163,26 @@ def test_a_class_that_lacks_what_it_says_it_assigns_is_looked_at_as_any_other():
     root.a.other = 2
     registry.restore(saved)
     assert vars(root.a) == {"other": 1}
+
+
+class Spelt:
+    """Names that no source has: equal to those of the attributes, and other objects."""
+
+    row_assigned = ("".join(("ro", "ws")), "".join(("co", "unt")))
+
+    def __init__(self) -> None:
+        self.rows = torch.zeros(N)
+        self.count = 0
+
+
+def test_a_name_is_what_it_says_whichever_object_it_is():
+    root = Box()
+    root.a = Spelt()
+    registry = registry_of(root)
+    registry.save(ROW)
+    rows = root.a.rows = torch.zeros(N)
+    saved = registry.save(ROW)
+    rows += 1.0
+    registry.restore(saved)
+    assert root.a.rows is rows
+    assert not rows.any()

@@ -7,6 +7,9 @@ import torch
 from object_graphs import ROW, Box, N, registry_of
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from unilab_core.row_state import RowStateRegistry
+from unilab_core.row_tensors import ConstantChangedError
+
 LARGE = 20000
 """Columns of float32 that make a tensor of a few rows larger than 64 KiB."""
 
@@ -25,11 +28,11 @@ class Copied(TorchDispatchMode):
         return out
 
 
-def saved_bytes(root: Box) -> int:
-    registry = registry_of(root)
-    registry.save(ROW)
+def saved_bytes(root: Box, num_envs: int = N) -> int:
+    registry, rows = RowStateRegistry({"term": root}, num_envs), ROW % num_envs
+    registry.save(rows)
     with Copied() as copied:
-        registry.save(ROW)
+        registry.save(rows)
     return copied.bytes
 
 
@@ -91,13 +94,14 @@ def test_whoever_writes_everything_comes_back(written):
     "change",
     [
         lambda t: t.resize_(4),
+        lambda t: t.resize_(2, N),
         lambda t: t.set_(torch.ones(N, 2)),
         lambda t: setattr(t, "data", torch.ones(N, 2)),
         lambda t: t.as_strided_((N, 2), (4, 2)),
         lambda t: t.t_(),
         lambda t: t.as_strided_((N, 2), (0, 1)),
     ],
-    ids=["resize_", "set_", "data", "gaps", "t_", "expanded"],
+    ids=["resize_", "resize_ to as many", "set_", "data", "gaps", "t_", "expanded"],
 )
 @pytest.mark.parametrize(
     "make",
@@ -115,3 +119,33 @@ def test_a_tensor_that_got_other_memory_or_form_is_followed(make, change):
         root.a.add_(3.0)
         registry.restore(saved)
     assert torch.equal(root.a, before)
+
+
+@pytest.mark.parametrize("forms", [((20_000, 3), (3, 20_000)), ((3, 20_000), (60_000,))])
+def test_a_large_tensor_that_got_another_form_is_saved_by_that(forms):
+    root = Box()
+    root.a = torch.zeros(forms[0])
+    registry = registry_of(root)
+    registry.save(ROW)
+    root.a.resize_(forms[1])
+    saved = registry.save(ROW)
+    if forms[1][0] == N:
+        root.a[ROW] += 1.0
+        registry.restore(saved)
+        assert not root.a.any()
+    else:  # which has no rows any more, so that nothing of it may change
+        root.a[50_000] += 1.0
+        with pytest.raises(ConstantChangedError):
+            registry.check_constants(saved)
+
+
+def test_of_a_single_row_two_blocks_of_columns_lie_in_one_another_only_where_they_do():
+    base = torch.zeros(1, 2 * LARGE + 8)
+    root = with_views(base[:, :LARGE], base[:, LARGE : 2 * LARGE], base[:, LARGE : 2 * LARGE - 1])
+    registry = RowStateRegistry({"term": root}, 1)
+    row = torch.tensor([0])
+    saved = registry.save(row)
+    base.add_(1.0)
+    registry.restore(saved)
+    assert base[0, : 2 * LARGE].sum() == 0.0
+    assert saved_bytes(root, 1) == 2 * LARGE * base.itemsize

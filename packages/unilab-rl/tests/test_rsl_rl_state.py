@@ -112,3 +112,14 @@ def test_loading_a_policy_draws_from_nobodys_generator():
     before = torch.get_rng_state()
     PPO_ALGORITHM.make_policy(ScriptedEnv(), small_ppo(), state)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("fused", [None, False])
+def test_a_state_of_an_optimiser_that_computed_its_steps_otherwise_is_taken_and_its_own_way_stays(fused):
+    state, learner = trained(), make()
+    (before,) = state.optimizer["param_groups"]
+    assert before["fused"] is True
+    learner.load_state(group(state, fused=fused), episodes_continue=False)
+    (own,) = learner.algorithm.optimizer.param_groups
+    assert (own["fused"], own["lr"]) == (True, before["lr"])
+    learner.iterate()

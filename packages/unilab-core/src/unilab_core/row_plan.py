@@ -168,11 +168,13 @@ class RowPlan:
         return self._kinds[type(old)] == kind == self._kinds[type(new)]
 
     def _replace_leaf(self, holder: object, key: object, old: object, new: object) -> None:
-        # Keys of a dict may be anything, tensors too: only their identity can be asked for.
-        is_number = isinstance(holder, list | deque)
+        # Keys of a dict may be anything, tensors too: of those only their identity can be asked for.
+        is_plain = isinstance(key, str) or isinstance(holder, list | deque)
         for leaf in self.leaves:
             is_here = leaf.value is old and leaf.owner is holder
-            if is_here and (leaf.key is key or (is_number and leaf.key == key)):
+            if is_here and (
+                leaf.key is key or (is_plain and type(leaf.key) is type(key) and leaf.key == key)
+            ):
                 leaf.value = new
 
     def _is_simple_exchange(self, old: Any, new: Any) -> bool:  # noqa: ANN401 - containers

@@ -186,7 +186,7 @@ class _Places:
         # Of what is of one piece, these numbers say which memory it is.
         self._pieces = [one.tensor for one in everything if one.tensor.is_contiguous()]
         self._addresses = list(map(torch.Tensor.data_ptr, self._pieces))
-        self._sizes = list(map(torch.Tensor.numel, self._pieces))
+        self._sizes = list(map(torch.Tensor.size, self._pieces))
         others = [one for one in everything if not one.tensor.is_contiguous()]
         self._others = [one.tensor for one in others]
         self._aliases = [one.alias for one in others]
@@ -195,7 +195,7 @@ class _Places:
         """Whether every tensor still has its memory and its form."""
         return (
             self._addresses == list(map(torch.Tensor.data_ptr, self._pieces))
-            and self._sizes == list(map(torch.Tensor.numel, self._pieces))
+            and self._sizes == list(map(torch.Tensor.size, self._pieces))
             and all(map(torch.Tensor.is_contiguous, self._pieces))
             and all(map(torch.Tensor.is_set_to, self._others, self._aliases))
         )
@@ -233,8 +233,9 @@ def _has_rows_inside(view: torch.Tensor, rows: torch.Tensor) -> bool:
     """Whether each row of a view, (N, ...), lies inside the same row of a tensor of one piece, (N, ...)."""
     if not rows.is_contiguous() or view.device != rows.device:
         return False
-    width = rows.stride(0) * rows.itemsize
+    width = rows.numel() // rows.shape[0] * rows.itemsize  # of a single row a stride may be anything
     start = view.data_ptr() - rows.data_ptr()
     inner = zip(view.shape[1:], view.stride()[1:], strict=True)
     length = (sum((n - 1) * stride for n, stride in inner) + 1) * view.itemsize
-    return view.stride(0) * view.itemsize == width and start >= 0 and start + length <= width
+    is_row_by_row = rows.shape[0] == 1 or view.stride(0) * view.itemsize == width
+    return is_row_by_row and start >= 0 and start + length <= width

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-__all__ = ["TEMPORARY_SUFFIX", "write_atomically"]
+__all__ = ["TEMPORARY_SUFFIX", "sync_folder", "write_atomically"]
 
 TEMPORARY_SUFFIX = ".tmp"
 """What the name of an unfinished file ends in."""
@@ -19,7 +19,8 @@ _Result = TypeVar("_Result")
 def write_atomically(path: Path, write: Callable[[BinaryIO], _Result]) -> _Result:
     """Writes a file so that `path` holds the old one, or none, until the new one is complete and on the disk.
 
-    A kill or a loss of power leaves `<path>.tmp` at most; an exception leaves nothing.
+    A kill or a loss of power leaves `<path>.tmp` at most. An exception leaves no unfinished file, but one that comes
+    after the rename leaves the new file at `path`, whole, and perhaps not yet safe from a loss of power.
 
     Args:
         path: The file.
@@ -29,7 +30,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], _Result]) -> _Resul
         What `write` returned.
 
     Raises:
-        OSError: The place can't be written or is full.
+        OSError: The place can't be written or is full, or the folder can't be synchronised after the rename.
         Exception: Whatever `write` raises.
     """
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
@@ -43,12 +44,16 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], _Result]) -> _Resul
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
     return result
 
 
-def _sync_folder(folder: Path) -> None:
-    """Makes a rename in `folder` survive a loss of power."""
+def sync_folder(folder: Path) -> None:
+    """Makes a rename in `folder` survive a loss of power.
+
+    Raises:
+        OSError: It can't be opened or synchronised.
+    """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -38,6 +38,7 @@ __all__ = [
 
 FORMAT = "unilab-rl/1"
 _NAME = re.compile(r"model_(\d+)\.pt")
+_SUFFIX = ".pt"
 _REPLAY_SUFFIX = ".replay"
 _REPLAY_NAME = re.compile(r"model_\d+\.replay")
 _UNFINISHED_NAME = re.compile(rf"model_\d+\.(pt|replay){re.escape(TEMPORARY_SUFFIX)}")
@@ -59,7 +60,8 @@ class Checkpoint:
     """Everything that a run needs to continue; plain data and tensors only, with one exception.
 
     The exception: `learner["replay"]` may be `ReplayContents`, which lie in a file of their own, at `replay_path`. The
-    checkpoint's own file has the format and the SHA-256 of that file in their place.
+    checkpoint's own file has the format and the SHA-256 of that file in their place. Those of a replay in memory are
+    read once, when the checkpoint is saved or loaded; a replay that went on meanwhile is taken back to them then.
     """
 
     algorithm: str
@@ -204,7 +206,7 @@ def _remove_remnants(folder: Path) -> None:
     for name in names:
         if _UNFINISHED_NAME.fullmatch(name):
             _remove(folder / name, "an unfinished file")
-        elif _REPLAY_NAME.fullmatch(name) and f"{name.removesuffix(_REPLAY_SUFFIX)}.pt" not in names:
+        elif _REPLAY_NAME.fullmatch(name) and f"{name.removesuffix(_REPLAY_SUFFIX)}{_SUFFIX}" not in names:
             _remove(folder / name, "a replay without a checkpoint")
 
 
@@ -239,12 +241,16 @@ class _Disk:
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Writes a checkpoint so that `path` holds the old file, or none, until the new one is complete.
 
-    A replay is written first, to `replay_path(path)`, so a checkpoint that is there has its replay. What an earlier
-    save in this folder left behind when it was killed is removed.
+    A replay is written first, to `replay_path(path)`, so a checkpoint that is there has its replay. One in memory that
+    went on since the checkpoint was made is taken back to that moment and stays there, as `ReplayContents` says. What
+    an earlier save in this folder left behind when it was killed is removed.
 
     Raises:
+        ValueError: The checkpoint has a replay, and `path` doesn't end in `.pt`.
         FileExistsError: The checkpoint has a replay and `path` exists: two files can't be replaced at once.
-        OSError: The place can't be written or is full; nothing is left behind.
+        RuntimeError: The replay was loaded anew, or taken back farther, so its contents are gone.
+        OSError: The place can't be written or is full; nothing new is left behind. Or all is written, and the folder
+            can't be synchronised: then `path` holds the new checkpoint, with its replay.
     """
     _remove_remnants(path.parent)
     envelope = {"format": FORMAT} | {
@@ -254,16 +260,20 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     if not isinstance(contents, ReplayContents):
         write_atomically(path, lambda file: _write(envelope, file))
         return
+    if path.suffix != _SUFFIX:  # or two checkpoints would share one replay, or one would be its own
+        raise ValueError(f"{path}: a checkpoint with a replay must be named <name>{_SUFFIX}")
     if path.exists():
         raise FileExistsError(f"{path}: is there already; remove it, or save to another name")
-    beside = replay_path(path)
-    digest = replay_file.write_replay_file(beside, contents.restore())
-    named = {"format": replay_file.FORMAT, "sha256": digest}
-    envelope["learner"] = {**checkpoint.learner, _REPLAY: named}
+    beside, state = replay_path(path), contents.restore()
     try:
+        digest = replay_file.write_replay_file(beside, state)
+        named = {"format": replay_file.FORMAT, "sha256": digest}
+        envelope["learner"] = {**checkpoint.learner, _REPLAY: named}
         write_atomically(path, lambda file: _write(envelope, file))
     except BaseException:
-        _remove(beside, "a replay without a checkpoint")
+        # What fails or is interrupted after the rename leaves a checkpoint, which needs its replay.
+        if not path.exists():
+            _remove(beside, "a replay without a checkpoint")
         raise
 
 
@@ -318,6 +328,15 @@ def load_checkpoint_with_replay(path: Path) -> Checkpoint:
     named = checkpoint.learner.get(_REPLAY)
     if not isinstance(named, Mapping) or set(named) != _IN_A_FILE:
         return checkpoint
+    if not all(isinstance(value, str) for value in named.values()):
+        raise DamagedCheckpointError(
+            f"{path}: can't be continued from: the format and SHA-256 of its replay are no text{_advice(path)}"
+        )
+    if named["format"] != replay_file.FORMAT:
+        raise CheckpointError(
+            f"{path}: can't be continued from: its replay has format {named['format']!r:.60}, this version reads "
+            f"{replay_file.FORMAT!r}; use the version of unilab-rl that wrote it"
+        )
     try:
         contents = replay_file.read_replay_file(replay_path(path), digest=named["sha256"])
     except replay_file.DamagedReplayFileError as error:

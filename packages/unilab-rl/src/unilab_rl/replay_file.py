@@ -32,6 +32,8 @@ _LENGTH = 8
 _ALIGNMENT = 64
 _DIGEST = 32
 _CHUNK = 2**24
+_MAX_DIMENSIONS = 8
+_MAX_SIZE = 2**63
 _DTYPES = {str(dtype): dtype for dtype in (torch.float32, torch.uint8, torch.int32, torch.int64, torch.bool)}
 
 
@@ -123,11 +125,14 @@ def read_replay_file(path: Path, *, digest: str) -> ReplayFile:
         raise DamagedReplayFileError(
             f"{path}: of another checkpoint, its SHA-256 is {found.hexdigest()}, expected {digest}"
         )
-    tensors = {
-        name: mapped[first:last].view(_DTYPES[dtype]).view(shape)
-        for name, dtype, shape, first, last in sections
-    }
-    return ReplayFile(_put_tensors(header["state"], "", tensors))
+    try:
+        tensors = {
+            name: mapped[first:last].view(_DTYPES[dtype]).view(shape)
+            for name, dtype, shape, first, last in sections
+        }
+        return ReplayFile(_put_tensors(header["state"], "", tensors))
+    except (TypeError, ValueError, RuntimeError) as error:  # a shape without elements, or too deep a state
+        raise DamagedReplayFileError(f"{path}: damaged, its header describes no replay") from error
 
 
 def _map(path: Path) -> torch.Tensor:
@@ -172,14 +177,23 @@ def _locate(
     try:
         for section in header["sections"]:
             name, dtype, shape = section["name"], section["dtype"], section["shape"]
-            if not all(type(size) is int and size >= 0 for size in shape):
-                raise TypeError(f"shape {shape!r:.60}")
+            if not isinstance(name, str) or not _is_shape(shape):
+                raise TypeError("the name or the shape is none")
             first = end + -end % _ALIGNMENT
             end = first + math.prod(shape) * _DTYPES[dtype].itemsize
             located.append((name, dtype, shape, first, end))
     except (KeyError, TypeError) as error:
         raise DamagedReplayFileError(f"{path}: damaged, its header is none") from error
     return located, end
+
+
+def _is_shape(given: object) -> bool:
+    """Whether it is one that a tensor may have; numbers beyond that are neither multiplied nor shown."""
+    return (
+        isinstance(given, list)
+        and len(given) <= _MAX_DIMENSIONS
+        and all(type(size) is int and 0 <= size < _MAX_SIZE for size in given)
+    )
 
 
 def _take_tensors(value: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:  # noqa: ANN401 - any plain data

@@ -17,12 +17,16 @@ __all__ = [
     "check_optimizer",
     "copy_to_cpu",
     "join_networks",
+    "load_optimizer",
     "split_networks",
 ]
 
 
 _RATES = ("lr", "initial_lr")
 """Settings of an optimiser that schedules write; all others are as the config has them."""
+
+_COMPUTING = ("fused", "foreach")
+"""Settings that say how a step is computed, not what it is: they are those of the optimiser that goes on."""
 
 
 def copy_to_cpu(value: Any) -> Any:  # noqa: ANN401 - any tree of plain data and tensors
@@ -110,6 +114,15 @@ def check_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any], 
                 _check_tensor(what, value, parameters[index])
 
 
+def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Loads a state that `check_optimizer` let pass; how the optimiser computes its steps stays as it was made."""
+    groups = [
+        {**given, **{name: own[name] for name in _COMPUTING if name in own}}
+        for given, own in zip(state["param_groups"], optimizer.param_groups, strict=True)
+    ]
+    optimizer.load_state_dict({**state, "param_groups": groups})
+
+
 def _check_groups(optimizer: torch.optim.Optimizer, groups: object) -> None:
     if not isinstance(groups, list) or not all(isinstance(group, Mapping) for group in groups):
         raise ValueError("the optimiser's 'param_groups' is no list of dicts")
@@ -127,7 +140,7 @@ def _check_groups(optimizer: torch.optim.Optimizer, groups: object) -> None:
             if name in _RATES:
                 if not isinstance(given[name], float) or not 0.0 < given[name] < math.inf:
                     raise ValueError(f"{what} has {name} {given[name]!r:.40}, expected a positive number")
-            elif name != "params" and not _is_same(given[name], setting):
+            elif name not in _COMPUTING and name != "params" and not _is_same(given[name], setting):
                 raise ValueError(f"{what} has {name} {given[name]!r:.40}, expected {setting!r}")
 
 

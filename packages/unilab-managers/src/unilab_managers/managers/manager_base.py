@@ -6,7 +6,6 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -74,7 +73,7 @@ class BoundTerm:
         self.label = f"{owner} term {name!r}"
         self.named = named(self.label)
         self._env = env
-        self._params: Mapping[str, Any] = MappingProxyType(cfg.all_params())
+        self._params = cfg.all_params()  # no read-only view: a default may be what a reset has to undo
         self._changes = self._applied = "{}"
         """JSON of what `set_params` has changed since, and of what of it `_params` shows. A text is state of one form,
         whatever a parameter holds: numbers, mappings, configs. A loaded state brings another one."""
@@ -125,7 +124,7 @@ class BoundTerm:
         """Whether `set_params` has changed the same of both, to the same."""
         return self._changes == other._changes
 
-    def _params_now(self) -> Mapping[str, Any]:
+    def _params_now(self) -> dict[str, Any]:
         if self._changes != self._applied:
             self._apply(self._changes, json.loads(self._changes))
         return self._params
@@ -147,7 +146,7 @@ class BoundTerm:
             raise ConfigError(f"{self.label}: {error}") from error
 
     def _apply(self, text: str, changes: Mapping[str, Any]) -> None:
-        self._params = MappingProxyType(self._changed_cfg(changes).all_params())
+        self._params = self._changed_cfg(changes).all_params()
         self._bound = partial(self._call, self._env, **self._params)
         self._changes = self._applied = text
 

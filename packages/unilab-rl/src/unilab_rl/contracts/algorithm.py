@@ -67,6 +67,8 @@ class LearnerState:
 
     Each part is what `torch.load(weights_only=True)` can read back: dicts, lists, numbers, strings, tensors. One thing
     may be left where it is: `learner["replay"]` as `ReplayContents`, which a checkpoint keeps in a file of its own.
+    Those of a replay in memory belong to the learner that returned them: loading or saving them takes that learner's
+    replay back to the state's moment, and its learner can load them once only.
     """
 
     learner: dict[str, Any]

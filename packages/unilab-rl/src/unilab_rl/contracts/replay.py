@@ -15,7 +15,8 @@ class ReplayContents(Protocol):
     def restore(self) -> Mapping[str, Any]:
         """Returns plain data and tensors, the tensors as views, for `Replay.load_state` or for a file.
 
-        A replay in memory that went on meanwhile is taken back to that moment first, and stays there.
+        A replay in memory that went on meanwhile is taken back to that moment first, and stays there. Once it was
+        loaded, even with these contents, there is no way back to them any more.
 
         Raises:
             RuntimeError: It was loaded anew, or taken back farther, meanwhile, so there is no way back.

@@ -26,6 +26,9 @@ class ReplayMark:
 
     Making one copies counts and heads, nothing of size `capacity`. As long as it is held, every step that follows also
     keeps what it writes over: as many bytes as it writes. Marks that are made later are chained to it.
+
+    What is kept has no bound: after `capacity` steps it is more than the replay itself. So hold one for few steps only,
+    as a run does, which has that of its last iteration; for longer, save the contents to a file.
     """
 
     def __init__(

@@ -22,6 +22,7 @@ from unilab_rl.state_parts import (
     check_optimizer,
     copy_to_cpu,
     join_networks,
+    load_optimizer,
     split_networks,
 )
 
@@ -142,7 +143,7 @@ class OffPolicyLearner:
         for name, module in self.agent.modules.items():
             module.load_state_dict(networks[name])
         for name, optimizer in self.agent.optimizers.items():
-            optimizer.load_state_dict(state.optimizer[name])
+            load_optimizer(optimizer, state.optimizer[name])
         self.agent.generator.set_state(drawn)
         self.agent.updates = updates
         if not episodes_continue:

@@ -41,7 +41,14 @@ def smooth_reward(env: ManagerBasedRlEnv, position_margin: float, velocity_margi
         env: The environment.
         position_margin: Distance from the middle at which the position factor has fallen to 0.55, m.
         velocity_margin: Speed of the pole at which the velocity factor has fallen to 0.55, rad/s.
+
+    Raises:
+        ValueError: A margin is not above 0.
     """
+    if not (position_margin > 0.0 and velocity_margin > 0.0):
+        raise ValueError(
+            f"position_margin is {position_margin} and velocity_margin {velocity_margin}, expected both above 0"
+        )
     position, angle, velocity = _slider_and_hinge(env)
     # (1 + cos angle) / 2, (1 + exp(-k position^2)) / 2, (1 + exp(-k' velocity^2)) / 2 and (4 + 1 - control^2) / 5, of
     # which the constants are taken together: a step of few rows takes as long as its operators are many.

@@ -19,7 +19,13 @@ from unilab_rl.adapters.rsl_rl.symmetry import symmetry_settings
 from unilab_rl.adapters.rsl_rl.vec_env import RslRlVecEnv
 from unilab_rl.contracts.algorithm import Iteration, LearnerState
 from unilab_rl.contracts.env import EnvProtocol
-from unilab_rl.state_parts import check_optimizer, copy_to_cpu, join_networks, split_networks
+from unilab_rl.state_parts import (
+    check_optimizer,
+    copy_to_cpu,
+    join_networks,
+    load_optimizer,
+    split_networks,
+)
 from unilab_rl.tally import RolloutTally
 
 __all__ = ["PpoLearner"]
@@ -101,7 +107,7 @@ class PpoLearner:
         self._rng.load_state(state.rng)
         for name, module in self._networks().items():
             module.load_state_dict(networks[name])
-        self.algorithm.optimizer.load_state_dict(state.optimizer)
+        load_optimizer(self.algorithm.optimizer, state.optimizer)
         # The adaptive schedule keeps its own copy and would write the config's rate back over the optimiser's.
         self.algorithm.learning_rate = self.algorithm.optimizer.param_groups[0]["lr"]
         self._episodes_continue = episodes_continue
