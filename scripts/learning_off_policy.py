@@ -111,6 +111,8 @@ def main() -> int:
     chosen = parser.parse_args()
     if unknown := sorted(set(chosen.algorithms) - set(STEPS)):
         parser.error(f"unknown learners {unknown}; known are {list(STEPS)}")
+    if chosen.jobs < 1:
+        parser.error(f"--jobs is {chosen.jobs}, expected at least 1")
     todo = trainings(chosen.algorithms or list(STEPS), chosen.seeds)
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(chosen.jobs) as pool:
         runs = list(pool.map(lambda training: measure(training, Path(name)), todo))

@@ -58,3 +58,12 @@ def test_every_learner_and_seed_is_trained_and_sac_once_more_with_a_collector_ap
     todo = script.trainings(["sac", "td3"], [4, 7])
     told = [(training.algorithm, training.seed, training.collectors) for training in todo]
     assert told == [("sac", 4, 0), ("sac", 7, 0), ("td3", 4, 0), ("td3", 7, 0), ("sac", 4, 1)]
+
+
+def test_no_jobs_at_all_are_refused_before_anything_is_trained(script, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["learning_off_policy.py", "--jobs", "0"])
+    monkeypatch.setattr(script, "measure", lambda training, folder: pytest.fail("a training began"))
+    with pytest.raises(SystemExit) as caught:
+        script.main()
+    assert caught.value.code == 2
+    assert "--jobs is 0, expected at least 1" in capsys.readouterr().err

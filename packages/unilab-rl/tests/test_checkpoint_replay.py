@@ -1,8 +1,10 @@
 """A checkpoint and the replay beside it are one: written, read, kept, passed over and removed together."""
 
+import json
 import logging
 import os
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -116,6 +118,57 @@ def test_a_replay_of_a_newer_format_is_never_passed_over(tmp_path):
     assert not isinstance(caught.value, DamagedCheckpointError)
 
 
+def test_a_replay_that_says_more_than_its_file_can_hold_is_passed_over_for_the_older_pair(tmp_path, caplog):
+    save(tmp_path, 2, 3)
+    section = {"name": "rows", "dtype": "torch.float32", "shape": [10**3000, 10**3000]}
+    header = json.dumps({"state": {}, "sections": [section]}).encode()
+    content = b"unilab-rl-replay/1\n" + len(header).to_bytes(8, "little") + header + bytes(32)
+    (tmp_path / "model_3.replay").write_bytes(content)
+    path, held = load_latest_checkpoint(tmp_path, load_checkpoint_with_replay)
+    assert path == tmp_path / "model_2.pt"
+    assert equal(loaded(held), contents(played(2)))
+    assert "model_3.replay: damaged, its header is none" in caplog.records[0].getMessage()
+
+
+@pytest.mark.parametrize(
+    ("named", "message", "error"),
+    [
+        (
+            {"format": "unilab-rl-replay/2"},
+            r"model_3.pt: .*its replay has format 'unilab-rl-replay/2', this version reads '.*/1'; use the",
+            CheckpointError,
+        ),
+        (
+            {"format": 2},
+            "the format and SHA-256 of its replay are no text; use the older",
+            DamagedCheckpointError,
+        ),
+        ({"sha256": 10**400}, "the format and SHA-256 of its replay are no text", DamagedCheckpointError),
+    ],
+)
+def test_what_a_checkpoint_says_of_its_replay_is_compared_with_what_is_read(tmp_path, named, message, error):
+    save(tmp_path, 2, 3)
+    path = tmp_path / "model_3.pt"
+    held = load_checkpoint(path)
+    beside = replay_path(path).read_bytes()
+    save_checkpoint(path, replace(held, learner={"replay": held.learner["replay"] | named}))
+    assert replay_path(path).read_bytes() == beside
+    with pytest.raises(CheckpointError, match=message) as caught:
+        load_checkpoint_with_replay(path)
+    assert type(caught.value) is error
+
+
+@pytest.mark.parametrize("name", ["best.pth", "x.replay", "best"])
+def test_a_checkpoint_with_a_replay_has_a_name_that_gives_the_replay_one_of_its_own(tmp_path, name):
+    save(tmp_path, 3)
+    before = names(tmp_path)
+    held = checkpoint(4, learner={"replay": played(4).mark()})
+    with pytest.raises(ValueError, match=f"{name}: a checkpoint with a replay must be named <name>.pt"):
+        save_checkpoint(tmp_path / name, held)
+    assert names(tmp_path) == before
+    save_checkpoint(tmp_path / name, checkpoint(4))  # without one it may have any
+
+
 def test_two_files_are_not_replaced_at_once(tmp_path):
     save(tmp_path, 3)
     before = {name: (tmp_path / name).read_bytes() for name in names(tmp_path)}
@@ -155,23 +208,46 @@ def test_what_cant_be_removed_is_a_warning(tmp_path, caplog):
     assert (tmp_path / "model_6.pt").is_file()
 
 
-@pytest.mark.parametrize("calls", [1, 3])
-def test_a_full_disk_at_either_file_leaves_neither_and_the_older_pair(tmp_path, monkeypatch, calls):
+@pytest.fixture
+def save_failing_at(monkeypatch):
+    """Lets a save fail at its synchronisation of that number: of replay, its folder, checkpoint, its folder."""
+
+    def failing(number, *saved):
+        done, fsync = [], os.fsync
+
+        def full(descriptor):
+            done.append(descriptor)
+            if len(done) == number:
+                raise OSError(28, "No space left on device")
+            fsync(descriptor)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", full)
+            with pytest.raises(OSError, match="No space left"):
+                save(*saved)
+
+    return failing
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_full_disk_before_the_checkpoint_has_its_name_leaves_the_older_pair_alone(
+    tmp_path, save_failing_at, number
+):
     save(tmp_path, 3)
-    done, fsync = [], os.fsync
-
-    def full(descriptor):
-        done.append(descriptor)
-        if len(done) == calls:  # of the replay, its folder, the checkpoint, its folder
-            raise OSError(28, "No space left on device")
-        fsync(descriptor)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match="No space left"):
-            save(tmp_path, 4)
+    save_failing_at(number, tmp_path, 4)
     assert names(tmp_path) == {"model_3.pt", "model_3.replay"}
     assert equal(loaded(load_checkpoint_with_replay(tmp_path / "model_3.pt")), contents(played(3)))
+    save(tmp_path, 4)
+    assert equal(loaded(load_checkpoint_with_replay(tmp_path / "model_4.pt")), contents(played(4)))
+
+
+def test_a_failure_after_the_checkpoint_has_its_name_leaves_it_its_replay(tmp_path, save_failing_at):
+    save(tmp_path, 3)
+    save_failing_at(4, tmp_path, 4)
+    assert names(tmp_path) == {f"model_{number}.{kind}" for number in (3, 4) for kind in ("pt", "replay")}
+    for number in (3, 4):
+        held = load_checkpoint_with_replay(tmp_path / f"model_{number}.pt")
+        assert equal(loaded(held), contents(played(number)))
 
 
 KILLS = """
@@ -263,7 +339,7 @@ def test_qa_086_a_kill_at_any_system_call_of_saving_and_removing_leaves_a_checkp
 
 
 MEMORY = """
-import resource, sys
+import re, sys
 from pathlib import Path
 import torch
 from checkpoint_support import checkpoint
@@ -271,7 +347,8 @@ from unilab_rl import save_checkpoint
 from unilab_rl.replay import Replay
 
 def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    # Of this program alone; `ru_maxrss` begins with what the process that started it had.
+    return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 
 torch.set_num_threads(1)
 replay = Replay(4, 60_000, {"obs": 64}, 8, n_step=1, gamma=0.9, device="cpu", seed=0)

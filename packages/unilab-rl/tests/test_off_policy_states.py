@@ -47,6 +47,35 @@ def test_a_state_that_does_not_fit_changes_nothing(change, message):
     assert differences(learner.state(), before) == []
 
 
+def test_a_state_whose_replay_is_gone_changes_nothing():
+    learner = echo()
+    learner.iterate()
+    old = learner.state()
+    learner.iterate()
+    learner.load_state(old, episodes_continue=True)
+    learner.iterate()
+    before = learner.state()
+    for each, message in (
+        (learner, "the replay of this state is gone: Replay: loaded anew, or taken back farther"),
+        (echo(), "the replay of this state is gone"),
+    ):
+        kept = before if each is learner else each.state()
+        with pytest.raises(ValueError, match=message):
+            each.load_state(old, episodes_continue=True)
+        assert differences(each.state(), kept) == []
+
+
+def test_a_replay_that_an_unreleased_version_wrote_into_the_checkpoint_says_so():
+    learner = echo()
+    learner.iterate()
+    state = learner.state()
+    contents = dict(state.learner["replay"].restore())
+    with pytest.raises(
+        ValueError, match="inside the checkpoint itself, as unreleased versions wrote it; .* new run"
+    ):
+        learner.load_state(spoil("learner", replay=contents)(state), episodes_continue=True)
+
+
 FAST_TD3, FLASH_SAC = (each for each in ALGORITHMS if each.name in ("fast_td3", "flash_sac"))
 
 

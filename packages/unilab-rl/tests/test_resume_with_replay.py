@@ -4,6 +4,7 @@ import itertools
 import os
 import signal
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,9 +19,11 @@ from unilab_rl import (
     CheckpointError,
     RunFolder,
     TrainRequest,
+    Watcher,
     load_checkpoint,
     register_algorithm,
     resume,
+    save_checkpoint,
     train,
 )
 from unilab_rl.checkpoint import load_checkpoint_with_replay
@@ -168,6 +171,113 @@ def test_a_checkpoint_that_was_set_aside_can_be_continued_from_under_its_old_nam
         (folder.checkpoints / f"model_5.{kind}.superseded-2").replace(folder.checkpoints / f"best.{kind}")
     assert load_checkpoint_with_replay(folder.checkpoints / "best.pt").iteration == 5
     assert resume(folder, folder.checkpoints / "best.pt", budget=SIX).iteration == 6
+
+
+def test_what_is_set_aside_takes_the_name_of_nothing_that_is_there(tmp_path):
+    folder = start(tmp_path, BudgetCfg(iterations=5))
+    older = folder.checkpoints / "model_5.replay.superseded"
+    older.write_text("another pair's, whose checkpoint was moved away")
+    resume(folder, folder.checkpoints / "model_4.pt", budget=SIX)
+    assert older.read_text() == "another pair's, whose checkpoint was moved away"
+    for kind in ("pt", "replay"):
+        (folder.checkpoints / f"model_5.{kind}.superseded-2").rename(folder.checkpoints / f"best.{kind}")
+    assert load_checkpoint_with_replay(folder.checkpoints / "best.pt").iteration == 5
+
+
+def test_a_stop_between_the_renames_of_setting_aside_loses_no_replay(tmp_path, monkeypatch):
+    folder = start(tmp_path, BudgetCfg(iterations=5))
+    renamed, rename = [], Path.rename
+
+    def stopping(path, target):
+        renamed.append(path.name)
+        if len(renamed) == 2:
+            raise OSError("stopped")
+        return rename(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", stopping)
+        with pytest.raises(OSError, match="stopped"):
+            resume(folder, folder.checkpoints / "model_4.pt", budget=SIX)
+    assert sorted(renamed) == ["model_5.pt", "model_5.replay"]
+    # The next save removes remnants, and the next resume sets aside what is left.
+    save_checkpoint(folder.checkpoints / "best.pt", load_checkpoint(folder.checkpoints / "model_2.pt"))
+    assert resume(folder, folder.checkpoints / "model_4.pt", budget=SIX).iteration == 6
+    for kind in ("pt", "replay"):
+        aside = folder.checkpoints / f"model_5.{kind}.superseded"
+        aside.rename(folder.checkpoints / f"again.{kind}")
+    assert load_checkpoint_with_replay(folder.checkpoints / "again.pt").iteration == 5
+
+
+def at_sync_of_second_save(monkeypatch, do):
+    """Lets something happen once `model_2.pt` has its name, when its folder is on the disk."""
+    done, fsync = [], os.fsync
+
+    def syncing(descriptor):
+        fsync(descriptor)
+        place = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if not done and (place / "model_2.pt").is_file():
+            done.append(place)
+            do()
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    return done
+
+
+def test_a_second_interrupt_while_a_checkpoint_is_made_safe_ends_the_run_orderly(tmp_path, monkeypatch):
+    whole = start(tmp_path / "whole")
+    with monkeypatch.context() as patched:
+        done = at_sync_of_second_save(patched, interrupt_twice)
+        folder = start(tmp_path / "parts")
+    assert done == [folder.checkpoints]
+    assert names(folder) == ["model_2.pt", "model_2.replay"]
+    assert resume(folder).iteration == 6
+    check_same_end(whole, folder)
+
+
+def test_a_second_interrupt_right_after_a_save_ends_the_run_orderly(tmp_path, monkeypatch):
+    from unilab_rl.runtime import runner
+
+    def save(path, checkpoint, save=runner.save_checkpoint):
+        save(path, checkpoint)
+        interrupt_twice()
+
+    whole = start(tmp_path / "whole")
+    with monkeypatch.context() as patched:
+        patched.setattr(runner, "save_checkpoint", save)
+        folder = start(tmp_path / "parts")
+    assert names(folder) == ["model_2.pt", "model_2.replay"]
+    assert resume(folder).iteration == 6
+    check_same_end(whole, folder)
+
+
+def test_a_disk_that_fails_once_a_checkpoint_has_its_name_leaves_a_run_to_go_on_with(tmp_path, monkeypatch):
+    whole = start(tmp_path / "whole")
+
+    def full():
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        at_sync_of_second_save(patched, full)
+        with pytest.raises(OSError, match="Input/output") as caught:
+            start(tmp_path / "parts")
+    assert caught.value.__notes__[0].startswith("iteration 2 is saved in ")
+    (path,) = (tmp_path / "parts" / TASK).iterdir()
+    folder = RunFolder(path)
+    assert names(folder) == ["model_2.pt", "model_2.replay"]
+    assert resume(folder).iteration == 6
+    check_same_end(whole, folder)
+
+
+def test_a_resumed_run_keeps_no_mapping_of_the_replay_that_it_came_from(tmp_path):
+    folder = start(tmp_path, BudgetCfg(iterations=4))
+    mapped = []
+
+    class Looks(Watcher):
+        def on_start(self, folder, config, budget, start):
+            mapped.append(f"{folder.checkpoints / 'model_4.replay'}" in Path("/proc/self/maps").read_text())
+
+    assert resume(folder, budget=SIX, watcher=Looks()).iteration == 6
+    assert mapped == [False]
 
 
 def test_old_replays_go_with_their_checkpoints_and_other_commands_need_none(tmp_path):

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from unilab_rl.contracts.algorithm import Iteration
 
-__all__ = ["MetricsLog", "check_metrics", "free_superseded_name", "set_aside_after"]
+__all__ = ["MetricsLog", "check_metrics", "set_aside_after"]
 
 
 class MetricsLog:
@@ -65,15 +65,6 @@ def check_metrics(path: Path) -> None:
         UnicodeDecodeError: It is not UTF-8.
     """
     path.read_text(encoding="utf-8")
-
-
-def free_superseded_name(path: Path) -> Path:
-    """Returns `<name>.superseded`, or with the first number from 2 that no earlier copy has."""
-    free, number = path.with_name(f"{path.name}.superseded"), 1
-    while free.exists():
-        number += 1
-        free = path.with_name(f"{path.name}.superseded-{number}")
-    return free
 
 
 def set_aside_after(path: Path, iteration: int) -> int:

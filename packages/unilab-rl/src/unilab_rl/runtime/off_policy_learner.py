@@ -90,7 +90,9 @@ class OffPolicyLearner:
     def state(self) -> LearnerState:
         """Returns copies, on the CPU, of networks, optimisers, normalisers, generators and counters.
 
-        Where the config says `save_replay`, the replay is among them as `ReplayContents`, which are not copied.
+        Where the config says `save_replay`, the replay is among them as `ReplayContents`, which are not copied: loading
+        the state, here or into another learner, or saving it takes this learner's replay back to that moment. This one
+        can load it once; then, or once an earlier state was loaded, its replay is gone. To keep it, save a checkpoint.
         """
         networks, normalizer = split_networks(self.agent.modules)
         return LearnerState(
@@ -122,7 +124,8 @@ class OffPolicyLearner:
             trained: Whether iterations lie behind the state.
 
         Raises:
-            ValueError: A name, a shape or a value differs from this learner's; nothing was changed.
+            ValueError: A name, a shape or a value differs from this learner's, or the state's replay is gone; nothing
+                was changed.
         """
         del (
             trained
@@ -219,19 +222,35 @@ class OffPolicyLearner:
         if not isinstance(source, Mapping):
             raise ValueError(f"the source's state is a {type(source).__name__}, expected a dict")
         if replay is not None and not isinstance(replay, ReplayContents):
-            raise ValueError(
-                f"the replay is a {type(replay).__name__}, expected its contents; read the checkpoint together with "
-                "its replay: load_checkpoint_with_replay"
-            )
+            raise ValueError(_why_no_contents(replay))
         before = self.source.state()
         self.source.load_state(source)
         if replay is None:
             return
         try:
-            self.replay.load_state(replay.restore())
+            self.replay.load_state(_restored(replay))
         except ValueError:
             self.source.load_state(before)
             raise
+
+
+def _restored(replay: ReplayContents) -> Mapping[str, Any]:
+    try:
+        return replay.restore()
+    except RuntimeError as error:
+        raise ValueError(f"the replay of this state is gone: {error}") from error
+
+
+def _why_no_contents(replay: object) -> str:
+    if isinstance(replay, Mapping) and "rows" in replay:
+        return (
+            "the replay is inside the checkpoint itself, as unreleased versions wrote it; this one reads a file beside "
+            "it: go on with the version that wrote the checkpoint, or start a new run"
+        )
+    return (
+        f"the replay is a {type(replay).__name__}, expected its contents; read the checkpoint together with "
+        "its replay: load_checkpoint_with_replay"
+    )
 
 
 def _count(name: str, value: Any) -> int:  # noqa: ANN401 - whatever a file held

@@ -19,7 +19,7 @@ from unilab_rl.checkpoint import (
     replay_path,
 )
 from unilab_rl.manifest import installed_versions, thread_settings
-from unilab_rl.metrics_log import check_metrics, free_superseded_name, set_aside_after
+from unilab_rl.metrics_log import check_metrics, set_aside_after
 from unilab_rl.run_config import MISSING, BudgetCfg, RunConfig, config_changes
 from unilab_rl.run_folder import RunFolder, RunFolderError
 
@@ -94,12 +94,19 @@ def write_resume(folder: RunFolder, start: Resume, budget: BudgetCfg) -> None:
 
 
 def _set_aside(path: Path) -> None:
-    """Renames a checkpoint and its replay alike, so that both can be given their names back."""
-    aside, replay = free_superseded_name(path), replay_path(path)
-    # The replay last: without its checkpoint it is removed by the next save, a checkpoint without it would be damaged.
-    path.rename(aside)
-    if replay.exists():
-        replay.rename(replay.with_name(replay.name + aside.name.removeprefix(path.name)))
+    """Renames a checkpoint and its replay alike, so that both can be given their names back.
+
+    Both get `.superseded`, or with the first number from 2 that neither's earlier copies have.
+    """
+    # The replay first: after a kill in between, a replay that is still there would be removed by the next save, while
+    # the checkpoint is passed over, and gets the suffix of its replay when it is set aside itself.
+    pair = [each for each in (replay_path(path), path) if each.exists()]
+    suffix, number = ".superseded", 1
+    while any(each.with_name(each.name + suffix).exists() for each in pair):
+        number += 1
+        suffix = f".superseded-{number}"
+    for each in pair:
+        each.rename(each.with_name(each.name + suffix))
 
 
 def _check_same_config(folder: RunFolder, config: RunConfig, path: Path, checkpoint: Checkpoint) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unilab_core import CapabilityError
+from unilab_rl.atomic_write import sync_folder
 from unilab_rl.checkpoint import Checkpoint, checkpoint_name, remove_old_checkpoints, save_checkpoint
 from unilab_rl.contracts.algorithm import Iteration, Learner
 from unilab_rl.contracts.env import EnvProtocol
@@ -241,7 +242,10 @@ class Runner:
         """
         if self._file is None:
             file = self._folder.checkpoints / checkpoint_name(self._last.iteration)
-            save_checkpoint(file, self._last)
+            if file.exists():  # saving it failed, or was interrupted, after it had its name: it is whole
+                sync_folder(file.parent)
+            else:
+                save_checkpoint(file, self._last)
             self._file = file
             resumed_from = None if self._start is None else self._start.path
             remove_old_checkpoints(file.parent, self._config.learner.keep_checkpoints, spare=resumed_from)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from unilab_core import (
 from unilab_rl.checkpoint import CheckpointError
 from unilab_rl.contracts.algorithm import Algorithm, Learner, LearnerCfg
 from unilab_rl.contracts.env import EnvProtocol
+from unilab_rl.contracts.replay import ReplayContents
 from unilab_rl.manifest import make_manifest
 from unilab_rl.registry import get_algorithm
 from unilab_rl.run_config import MAX_SEED, BudgetCfg, RunConfig
@@ -138,32 +139,38 @@ def resume(
     """
     config = folder.config()
     start = read_resume(folder, config, checkpoint)
-    path, done = start.path, start.checkpoint
     budget = budget or config.budget
-    if budget.fraction(done.iteration, done.env_steps, 0.0) >= 1.0:
-        raise ConfigError(
-            f"{path}: the run has done {done.iteration} iterations and {done.env_steps:,} steps, its budget of "
-            f"{budget} is used up; raise it with --iterations, --steps or --minutes"
-        )
+    _check_budget(budget, start)
     algorithm = get_algorithm(config.algorithm)
     algorithm.require()
     # Without the environment's own random state a resumed run must not draw the first episodes again.
-    seed = (config.seed + done.iteration) % (MAX_SEED + 1)
+    seed = (config.seed + start.checkpoint.iteration) % (MAX_SEED + 1)
     env = make_env(
         config.env, backend=config.backend, device=config.device, num_envs=config.num_envs, seed=seed
     )
     watcher = watcher or Watcher()
     with ExitStack() as owner:
         owner.enter_context(closing(env))
-        import_training_state(env, path, done)  # before the first reset, which follows curricula
+        # Before the first reset, which follows curricula.
+        import_training_state(env, start.path, start.checkpoint)
         factory = _factory(env, config.backend, config.device, seed)
         learner = algorithm.make_learner(env, config.learner, seed=config.seed, factory=factory)
         owner.callback(learner.close)
         _restore(env, learner, start)
+        start = _without_replay(start)  # a file that is as large as the learner's own replay, and read
         evaluator = _evaluator(config)
         with InterruptGuard(watcher.on_interrupt) as guard, owner.pop_all():
             runner = Runner(env, learner, config, folder, start=start, evaluator=evaluator)
             return runner.run(budget, watcher, guard=guard)
+
+
+def _check_budget(budget: BudgetCfg, start: Resume) -> None:
+    done = start.checkpoint
+    if budget.fraction(done.iteration, done.env_steps, 0.0) >= 1.0:
+        raise ConfigError(
+            f"{start.path}: the run has done {done.iteration} iterations and {done.env_steps:,} steps, its budget of "
+            f"{budget} is used up; raise it with --iterations, --steps or --minutes"
+        )
 
 
 def _evaluator(config: RunConfig) -> Evaluator | None:
@@ -229,3 +236,10 @@ def _restore(env: EnvProtocol, learner: Learner, start: Resume) -> None:
             env.load_state_dict(done.env_state)
     except ValueError as error:
         raise CheckpointError(f"{start.path}: doesn't fit the run's config.yaml: {error}") from error
+
+
+def _without_replay(start: Resume) -> Resume:
+    """Returns where a run continues without the contents of a replay, which have been loaded."""
+    held = start.checkpoint.learner
+    kept = {name: part for name, part in held.items() if not isinstance(part, ReplayContents)}
+    return replace(start, checkpoint=replace(start.checkpoint, learner=kept))
