@@ -228,3 +228,27 @@ def test_bad_input_in_a_process_is_exit_code_2_without_a_traceback(program):
     assert "unknown command 'lisd'; did you mean 'list'?" in finished.stderr
     assert "Traceback" not in finished.stderr
     assert finished.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({}, ("PASSIVE", "2000")),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, ("ACTIVE", None)),
+        ({"GOMP_SPINCOUNT": "7"}, ("PASSIVE", "7")),
+    ],
+)
+def test_waiting_threads_of_torch_give_their_cores_to_physics_unless_something_else_is_said(
+    program, given, found
+):
+    finished = program(f"""
+import os, sys
+names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+for name in names:
+    os.environ.pop(name, None)
+os.environ.update({given})
+from unilab_core.cli import main
+main(["--help"])
+print([os.environ.get(name) for name in names], file=sys.stderr)
+""")
+    assert finished.stderr == f"{list(found)}\n"

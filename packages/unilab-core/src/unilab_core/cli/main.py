@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+_SPINS = 2000
+"""A few tens of microseconds, from one operator of an update to the next: waking a thread takes longer."""
+
 
 def main(args: Sequence[str] | None = None) -> int:
     """Runs one command.
@@ -21,8 +24,7 @@ def main(args: Sequence[str] | None = None) -> int:
     Returns:
         0; 1 failed; 2 bad input; 130 interrupted with a loadable checkpoint.
     """
-    # Before any import of torch: a second spinning pool on the same cores makes both many times slower.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    _share_cores()
     try:
         import click  # noqa: F401 - asked for here so that its absence is explained
     except ImportError:
@@ -31,3 +33,15 @@ def main(args: Sequence[str] | None = None) -> int:
     from unilab_core.cli.dispatcher import run
 
     return run(sys.argv[1:] if args is None else list(args))
+
+
+def _share_cores() -> None:
+    """Lets threads of Torch that wait give their cores to physics, if whoever started this says nothing else.
+
+    Before any import of torch, which reads it once: a second pool that spins on the same cores makes both many times
+    slower. GNU's OpenMP, which Torch's packages for Linux bring along, still spins for a moment: without that, each
+    operator of an update would have to wake the others.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+        os.environ.setdefault("GOMP_SPINCOUNT", str(_SPINS))
