@@ -1,4 +1,4 @@
-"""Default arguments of terms are state like any other: put back with a rejected reset, refused where they cannot be."""
+"""Default arguments of terms are put back with a rejected reset, and refused where they cannot be."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import random
 
 import pytest
 import torch
-from manager_support import MakeEnv, group, ids
+from manager_support import MakeEnv, ids
 
 from unilab_core import ConfigError, ResetRejectedError
-from unilab_managers import EventTermCfg, ManagerBasedRlEnv, ObservationTermCfg
+from unilab_managers import EventTermCfg, ManagerBasedRlEnv
 
 TABLE, LOG, GENERATOR, FAILS = torch.zeros(4), [0], torch.Generator(), {"now": False}
 SOURCE = random.Random(0)
-SHARED = torch.zeros(3, 1)
 
 
 def keeps(
@@ -31,10 +30,6 @@ def keeps(
 
 def draws(env: ManagerBasedRlEnv, env_ids: torch.Tensor, source: random.Random = SOURCE) -> None:
     source.random()
-
-
-def fills(env: ManagerBasedRlEnv, value: float) -> torch.Tensor:
-    return SHARED.fill_(value)
 
 
 def test_what_a_default_argument_holds_is_put_back(
@@ -55,14 +50,3 @@ def test_what_a_default_argument_holds_is_put_back(
 def test_a_default_that_draws_from_a_generator_of_python_is_refused(make_env: MakeEnv) -> None:
     with pytest.raises(ConfigError, match="draw from env.rng instead"):
         make_env(3, events={"draws": EventTermCfg(func=draws, mode="reset")})
-
-
-def test_rows_that_begin_show_the_same_as_a_step_though_terms_write_into_one_tensor(
-    make_env: MakeEnv,
-) -> None:
-    one, two, three = (ObservationTermCfg(func=fills, params={"value": value}) for value in (1.0, 2.0, 3.0))
-    env = make_env(3, observations={"obs": group(a=one), "critic": group(b=two, c=three)})
-    begun, _ = env.reset()
-    stepped = env.step(torch.zeros(3, env.num_actions)).obs
-    assert begun["obs"].tolist() == stepped["obs"].tolist() == [[1.0]] * 3
-    assert begun["critic"][:, 1].tolist() == [3.0] * 3

@@ -372,3 +372,21 @@ def test_saving_streams_through_the_replay_without_a_second_copy(tmp_path):
     assert size > 70_000_000
     assert (tmp_path / "model_1.pt").stat().st_size < 100_000
     assert int(out) < 0.15 * size
+
+
+def test_a_save_that_fails_leaves_an_older_replay_that_was_there_without_its_checkpoint(
+    tmp_path, monkeypatch
+):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    stream = Stream(make_replay(2, 6))
+    stream.add(("go", "go"))
+    held = checkpoint(1, learner={"replay": stream.replay.mark()})
+    older = tmp_path / "best.replay"  # a name that no run gives, so that nothing calls it a remnant
+    older.write_bytes(b"older")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        save_checkpoint(tmp_path / "best.pt", held)
+    assert older.read_bytes() == b"older"
+    assert names(tmp_path) == {"best.replay"}

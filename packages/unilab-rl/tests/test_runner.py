@@ -263,3 +263,15 @@ def test_ctrl_c_in_a_real_process_exits_130_with_a_loadable_checkpoint(tmp_path,
     (run,) = (tmp_path / "scripted").iterdir()
     assert f"unilab train --resume {run}" in rest
     assert load_checkpoint(run / "checkpoints" / f"model_{completed}.pt").iteration == completed
+
+
+def test_a_file_of_somebody_else_under_the_name_of_an_iteration_is_not_taken_for_its_checkpoint(tmp_path):
+    def before(number):
+        if number == 2:
+            folder.checkpoints.mkdir(exist_ok=True)
+            (folder.checkpoints / "model_2.pt").write_bytes(b"not of this run")
+
+    runner, folder, _ = make(tmp_path, before=before)
+    outcome = runner.run(BudgetCfg(iterations=2))
+    assert outcome.checkpoint == folder.checkpoints / "model_2.pt"
+    assert load_checkpoint(outcome.checkpoint).iteration == 2

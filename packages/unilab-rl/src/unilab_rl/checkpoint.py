@@ -248,7 +248,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     Raises:
         ValueError: The checkpoint has a replay, and `path` doesn't end in `.pt`.
         FileExistsError: The checkpoint has a replay and `path` exists: two files can't be replaced at once.
-        RuntimeError: The replay was loaded anew, or taken back farther, so its contents are gone.
+        ReplayGoneError: The replay was loaded anew, or taken back farther, so its contents are gone.
         OSError: The place can't be written or is full; nothing new is left behind. Or all is written, and the folder
             can't be synchronised: then `path` holds the new checkpoint, with its replay.
     """
@@ -265,6 +265,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     if path.exists():
         raise FileExistsError(f"{path}: is there already; remove it, or save to another name")
     beside, state = replay_path(path), contents.restore()
+    was_there = beside.exists()  # somebody's, of whom nothing else is known
     try:
         digest = replay_file.write_replay_file(beside, state)
         named = {"format": replay_file.FORMAT, "sha256": digest}
@@ -272,7 +273,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         write_atomically(path, lambda file: _write(envelope, file))
     except BaseException:
         # What fails or is interrupted after the rename leaves a checkpoint, which needs its replay.
-        if not path.exists():
+        if not was_there and not path.exists():
             _remove(beside, "a replay without a checkpoint")
         raise
 

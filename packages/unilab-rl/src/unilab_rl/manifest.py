@@ -35,6 +35,7 @@ def thread_settings() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "torch": torch.get_num_threads(),
         "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
+        "gomp_spincount": os.environ.get("GOMP_SPINCOUNT"),
     }
 
 

@@ -15,8 +15,8 @@ __all__ = ["Chosen", "Found", "ObservationFrame"]
 
 Found = dict[ObservationPipeline, torch.Tensor] | None
 """What terms have computed of the present state; None where each shall compute for itself."""
-Chosen = dict[ObservationPipeline, tuple[torch.Tensor, torch.Tensor]]
-"""What terms have computed, and the rows of it that are asked for."""
+Chosen = dict[ObservationPipeline, torch.Tensor]
+"""The rows that are asked for, of what terms have computed."""
 
 
 class _Block(NamedTuple):
@@ -127,7 +127,7 @@ class ObservationFrame:
             found: As of `advance`.
             chosen: The rows of what other groups have computed, to which it adds.
         """
-        computed = [_rows_of(pipe, pipe.values(found), ids, chosen) for pipe in self._pipelines]
+        computed = [_rows_of(pipe, ids, found, chosen) for pipe in self._pipelines]
         frame = torch.cat([computed[term] for term in self._order], dim=1)
         self._shape(frame, ids)
         for block, pipe in self._delayed:
@@ -144,15 +144,13 @@ class ObservationFrame:
             frame *= self._scale
 
 
-def _rows_of(
-    pipe: ObservationPipeline, values: torch.Tensor, ids: torch.Tensor, chosen: Chosen
-) -> torch.Tensor:
-    """Returns rows of what a term has computed, to be read only: its twin's where it took over what that one found."""
-    known = None if pipe.twin is None else chosen.get(pipe.twin)
-    if known is None or known[0] is not values:
-        known = values, values.index_select(0, ids)
-    chosen[pipe] = known
-    return known[1]
+def _rows_of(pipe: ObservationPipeline, ids: torch.Tensor, found: Found, chosen: Chosen) -> torch.Tensor:
+    """Returns rows of what a term computes, to be read only: its twin's where it takes over what that one found."""
+    taken = pipe.takes_over(found)
+    values = pipe.values(found)
+    rows = chosen[pipe.twin] if taken and pipe.twin in chosen else values.index_select(0, ids)
+    chosen[pipe] = rows
+    return rows
 
 
 def _by_kind(pipelines: Sequence[ObservationPipeline], has_history: Sequence[bool]) -> list[list[int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -181,6 +181,15 @@ class ObservationPipeline:
         """Returns the parameters so that types and the order of keys count, which a function may go by."""
         return json.dumps(self._term.cfg.to_data()["params"])
 
+    def takes_over(self, found: Mapping[ObservationPipeline, torch.Tensor] | None) -> bool:
+        """Whether `values` returns what its twin found: that computed, drew nothing, and has the same parameters."""
+        return (
+            found is not None
+            and self.twin is not None
+            and self.twin in found
+            and self._term.has_changes_of(self.twin._term)
+        )
+
     def values(self, found: dict[ObservationPipeline, torch.Tensor] | None) -> torch.Tensor:
         """Returns what `evaluate` does, or what its twin found just now without drawing: each draws its own.
 
@@ -189,8 +198,9 @@ class ObservationPipeline:
         """
         if found is None:
             return self.evaluate()
-        value = None if self.twin is None else found.get(self.twin)
-        if value is None or not self._term.has_changes_of(self.twin._term):  # type: ignore[union-attr] # it has one
+        if self.takes_over(found):
+            value = found[self.twin]  # type: ignore[index] # it has one
+        else:
             asked = self._env.rng.asked
             value = self.evaluate()
             if self._env.rng.asked != asked:

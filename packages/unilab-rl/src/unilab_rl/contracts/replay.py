@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["ReplayContents"]
+__all__ = ["ReplayContents", "ReplayGoneError"]
+
+
+class ReplayGoneError(RuntimeError):
+    """A replay was loaded anew, or taken back farther, so that there is no way back to these contents."""
 
 
 @runtime_checkable
@@ -19,6 +23,6 @@ class ReplayContents(Protocol):
         loaded, even with these contents, there is no way back to them any more.
 
         Raises:
-            RuntimeError: It was loaded anew, or taken back farther, meanwhile, so there is no way back.
+            ReplayGoneError: It was loaded anew, or taken back farther, meanwhile, so there is no way back.
         """
         ...

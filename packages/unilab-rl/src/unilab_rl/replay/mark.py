@@ -64,7 +64,7 @@ class ReplayMark:
         """Takes the replay back to this moment and returns its contents, tensors as views of its own.
 
         Raises:
-            RuntimeError: The replay was loaded anew, or taken back farther, since.
+            ReplayGoneError: The replay was loaded anew, or taken back farther, since.
         """
         return self._take_back(self)
 

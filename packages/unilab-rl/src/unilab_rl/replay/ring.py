@@ -10,6 +10,7 @@ import torch
 
 from unilab_core import ConfigError
 from unilab_rl.contracts.off_policy import Batch
+from unilab_rl.contracts.replay import ReplayGoneError
 from unilab_rl.replay.contents import (
     SLOT_PARTS,
     STORED,
@@ -279,14 +280,14 @@ class Replay:
         """Undoes everything since `mark`, one of its own, and returns the contents, tensors as views of its own.
 
         Raises:
-            RuntimeError: It was loaded anew, or taken back farther, since.
+            ReplayGoneError: It was loaded anew, or taken back farther, since.
         """
         marks = [mark]
         while (following := marks[-1].following) is not None:
             marks.append(following)
         newest = self._held_mark()
         if not any(newest is each for each in marks):
-            raise RuntimeError(
+            raise ReplayGoneError(
                 "Replay: loaded anew, or taken back farther, since the mark was made, so there is no way back to it"
             )
         for each in reversed(marks):

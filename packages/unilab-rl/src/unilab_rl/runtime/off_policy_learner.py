@@ -12,7 +12,7 @@ from unilab_core import NonFiniteError
 from unilab_rl.algorithms.agent import OffPolicyAgent
 from unilab_rl.algorithms.config import OffPolicyCfg
 from unilab_rl.contracts.algorithm import Iteration, LearnerState
-from unilab_rl.contracts.replay import ReplayContents
+from unilab_rl.contracts.replay import ReplayContents, ReplayGoneError
 from unilab_rl.replay import Replay
 from unilab_rl.runtime.actor_policy import ActorPolicy
 from unilab_rl.runtime.collector import TransitionSource
@@ -237,7 +237,7 @@ class OffPolicyLearner:
 def _restored(replay: ReplayContents) -> Mapping[str, Any]:
     try:
         return replay.restore()
-    except RuntimeError as error:
+    except ReplayGoneError as error:
         raise ValueError(f"the replay of this state is gone: {error}") from error
 
 

@@ -116,6 +116,8 @@ class Runner:
         self._keeps_env_state = True
         self._last = start.checkpoint if start is not None else self._snapshot(0, 0)
         self._file = None if start is None else start.path  # that holds `_last`
+        self._begun: Path | None = None
+        """The file that was begun last."""
 
     def run(
         self, budget: BudgetCfg, watcher: Watcher | None = None, *, guard: InterruptGuard | None = None
@@ -242,9 +244,12 @@ class Runner:
         """
         if self._file is None:
             file = self._folder.checkpoints / checkpoint_name(self._last.iteration)
-            if file.exists():  # saving it failed, or was interrupted, after it had its name: it is whole
-                sync_folder(file.parent)
+            if self._begun == file and file.exists():
+                sync_folder(
+                    file.parent
+                )  # saving it failed, or was interrupted, after it had its name: it is whole
             else:
+                self._begun = file
                 save_checkpoint(file, self._last)
             self._file = file
             resumed_from = None if self._start is None else self._start.path
